@@ -1,0 +1,101 @@
+"""Arithmetic on arrays that no device boundary is in: padding blocks, and reducing pieces.
+
+The padded form of a dim (see `storage`) is made and unmade here, and the reductions that have no collective of their
+own get their meaning here.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from lamina.errors import LayoutError
+from lamina.sharding.placements import ReduceOp
+
+
+def to_blocks(x: Any, dim: int, blocks: int) -> Any:
+    """A whole dim of n in its padded form: `blocks` blocks of ⌈n/blocks⌉, the smaller ones padded with a zero."""
+    n = x.shape[dim]
+    smaller = -n % blocks
+    if not smaller:
+        return x
+    size, larger = -(-n // blocks), blocks - smaller
+    head = lax.slice_in_dim(x, 0, larger * size, axis=dim)
+    tail = _split(lax.slice_in_dim(x, larger * size, n, axis=dim), dim, smaller, size - 1)
+    tail = _merge(jnp.pad(tail, [(0, int(axis == dim + 1)) for axis in range(tail.ndim)]), dim)
+    return lax.concatenate([head, tail], dim)
+
+
+def from_blocks(x: Any, dim: int, n: int, blocks: int) -> Any:
+    """The whole dim of n again, from its padded form."""
+    smaller = -n % blocks
+    if not smaller:
+        return x
+    size, larger = -(-n // blocks), blocks - smaller
+    head = lax.slice_in_dim(x, 0, larger * size, axis=dim)
+    tail = _split(lax.slice_in_dim(x, larger * size, blocks * size, axis=dim), dim, smaller, size)
+    tail = _merge(lax.slice_in_dim(tail, 0, size - 1, axis=dim + 1), dim)
+    return lax.concatenate([head, tail], dim)
+
+
+def _split(x: Any, dim: int, outer: int, inner: int) -> Any:
+    return x.reshape(*x.shape[:dim], outer, inner, *x.shape[dim + 1 :])
+
+
+def _merge(x: Any, dim: int) -> Any:
+    return x.reshape(*x.shape[:dim], x.shape[dim] * x.shape[dim + 1], *x.shape[dim + 2 :])
+
+
+def identity(op: ReduceOp, dtype: Any) -> np.ndarray:
+    """What a piece holds that adds nothing to the reduction."""
+    if op is ReduceOp.PROD:
+        return np.ones((), dtype)
+    if op in (ReduceOp.SUM, ReduceOp.AVG):
+        return np.zeros((), dtype)
+    if jnp.issubdtype(dtype, jnp.complexfloating):
+        raise LayoutError(f"{op} of {np.dtype(dtype).name} isn't defined: complex numbers have no order")
+    lowest = op is ReduceOp.MAX
+    if dtype == np.bool_:
+        return np.asarray(not lowest)
+    limits = jnp.iinfo(dtype) if jnp.issubdtype(dtype, jnp.integer) else jnp.finfo(dtype)
+    if jnp.issubdtype(dtype, jnp.floating) and np.isinf(infinite := np.asarray(np.inf, dtype)):
+        return -infinite if lowest else infinite
+    return np.asarray(limits.min if lowest else limits.max, dtype)  # 8-bit floats may have no infinities
+
+
+def combine(pieces: Any, op: ReduceOp, axis: int = 0) -> Any:
+    """The reduction of the pieces that stand along one array axis, in their own dtype.
+
+    Bools: sum is `or`, prod is `and`.  AVG of integers and bools is the floor of the exact mean.
+    """
+    dtype = pieces.dtype
+    if op is ReduceOp.AVG and not jnp.issubdtype(dtype, jnp.inexact):
+        return _floor_mean(pieces, axis)
+    if dtype == jnp.bool_:
+        any_of = op in (ReduceOp.SUM, ReduceOp.MAX)
+        return (jnp.any if any_of else jnp.all)(pieces, axis=axis)
+    match op:
+        case ReduceOp.SUM:
+            return jnp.sum(pieces, axis=axis, dtype=dtype)
+        case ReduceOp.PROD:
+            return jnp.prod(pieces, axis=axis, dtype=dtype)
+        case ReduceOp.MAX:
+            return jnp.max(pieces, axis=axis)
+        case ReduceOp.MIN:
+            return jnp.min(pieces, axis=axis)
+        case ReduceOp.AVG:
+            return jnp.sum(pieces, axis=axis, dtype=dtype) / jnp.asarray(pieces.shape[axis], dtype)
+
+
+def _floor_mean(pieces: Any, axis: int) -> Any:
+    """⌊mean⌋ without overflow: the sum of the quotients, and the quotient of the summed remainders."""
+    if pieces.dtype == jnp.bool_:
+        return jnp.all(pieces, axis=axis)
+    count = pieces.shape[axis]
+    wide = pieces if jnp.iinfo(pieces.dtype).bits >= 32 else pieces.astype(jnp.int32)
+    quotients, remainders = jnp.divmod(wide, jnp.asarray(count, wide.dtype))
+    mean = jnp.sum(quotients, axis=axis, dtype=wide.dtype) + jnp.sum(remainders, axis=axis, dtype=wide.dtype) // count
+    return mean.astype(pieces.dtype)

@@ -1,0 +1,155 @@
+"""Each step as the collectives of one device: what runs inside `shard_map`.
+
+Every function takes the device's padded block and returns its padded block in the layout after the step.  Where a dim
+is uneven the step takes all its axes at once, and `to_blocks` / `from_blocks` go between the whole dim and its padded
+form, so that the collective itself always sees equal parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from lamina.engine.blocks import combine, from_blocks, identity, to_blocks
+from lamina.planning.steps import AllGather, AllReduce, AllToAll, Permute, ReduceScatter, Slice, Step, Unreduce
+from lamina.sharding.layout import Axes, Layout
+from lamina.sharding.mesh import DeviceMesh, positions
+from lamina.sharding.placements import ReduceOp
+
+Shape = tuple[int, ...]
+
+# What XLA's all-reduce and reduce-scatter take on every backend; the rest is gathered and reduced by `combine`.
+_NATIVE = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+_NATIVE_INEXACT = {"float16", "bfloat16", "float32", "float64", "complex64", "complex128"}
+
+
+def run_step(step: Step, x: Any, layout: Layout, shape: Shape) -> Any:
+    """The block after the step, under the step's name in profiles."""
+    with jax.named_scope(str(step)):
+        match step:
+            case Slice(dim, axes):
+                return _slice(_enter(x, layout, dim, axes), layout.sizes, dim, axes)
+            case AllGather(dim, axes):
+                gathered = lax.all_gather(x, axes, axis=dim, tiled=True)
+                return _leave(gathered, layout, shape, dim, axes)
+            case AllToAll(axes, source, target):
+                ready = _enter(x, layout, target, axes)
+                moved = lax.all_to_all(ready, axes, split_axis=target, concat_axis=source, tiled=True)
+                return _leave(moved, layout, shape, source, axes)
+            case Permute():
+                pairs = permutation(layout, step.after(layout))
+                return lax.ppermute(x, tuple(layout.sizes), pairs) if pairs else x
+            case AllReduce(axes, op):
+                return _all_reduce(x, axes, op, layout.count(axes))
+            case ReduceScatter(axes, op, dim):
+                return _reduce_scatter(_enter(x, layout, dim, axes), axes, op, dim, layout.count(axes))
+            case Unreduce(axis, op):
+                return _unreduce(x, axis, op, layout, shape)
+
+
+def axis_index(sizes: Mapping[str, int], axes: Axes) -> Any:
+    """The device's position along several axes, major to minor, as one number."""
+    index: Any = jnp.zeros((), jnp.int32)
+    for axis in axes:
+        index = index * sizes[axis] + lax.axis_index(axis)
+    return index
+
+
+def permutation(before: Layout, after: Layout) -> list[tuple[int, int]]:
+    """Who sends its block to whom, so that every device gets the block that it holds `after`.
+
+    A device that already has it keeps it (and stands in no pair, when all do); replicas are matched in order.
+    """
+    places = list(positions(DeviceMesh.abstract([s for _, s in before.axes], [a for a, _ in before.axes])))
+    pieces = before.partial_axes
+
+    def held(layout: Layout, where: dict[str, int]) -> tuple:
+        return layout.block_index(where), tuple(where[axis] for axis in pieces)
+
+    holders: dict[tuple, list[int]] = {}
+    for device, where in enumerate(places):
+        holders.setdefault(held(before, where), []).append(device)
+    pairs, waiting = [], []
+    for device, where in enumerate(places):
+        block = held(after, where)
+        if device in holders[block]:
+            holders[block].remove(device)
+            pairs.append((device, device))
+        else:
+            waiting.append((device, block))
+    pairs += [(holders[block].pop(0), device) for device, block in waiting]
+    return sorted(pairs) if waiting else []
+
+
+def _enter(x: Any, layout: Layout, dim: int, axes: Axes) -> Any:
+    """Ready to be cut along `dim`: a whole dim goes to its padded form."""
+    return x if layout.dims[dim] else to_blocks(x, dim, layout.count(axes))
+
+
+def _leave(x: Any, layout: Layout, shape: Shape, dim: int, axes: Axes) -> Any:
+    """After a concatenation along `dim`: a dim that is whole now loses its padding."""
+    return from_blocks(x, dim, shape[dim], layout.grid[dim]) if len(axes) == len(layout.dims[dim]) else x
+
+
+def _slice(x: Any, sizes: Mapping[str, int], dim: int, axes: Axes) -> Any:
+    size = x.shape[dim]
+    for axis in axes:
+        size //= sizes[axis]
+    return lax.dynamic_slice_in_dim(x, axis_index(sizes, axes) * size, size, dim)
+
+
+def _all_reduce(x: Any, axes: Axes, op: ReduceOp, count: int) -> Any:
+    if native := _native(op, x.dtype, count):
+        return native(x, axes, None)
+    # No collective for it: reduce-scatter and gather where a dim can be cut, else gather all pieces.
+    for dim, size in enumerate(x.shape):
+        if size and size % count == 0:
+            return lax.all_gather(_reduce_scatter(x, axes, op, dim, count), axes, axis=dim, tiled=True)
+    return combine(lax.all_gather(x, axes, axis=0, tiled=False), op)
+
+
+def _reduce_scatter(x: Any, axes: Axes, op: ReduceOp, dim: int, count: int) -> Any:
+    if op.is_linear and (native := _native(op, x.dtype, count)):
+        return native(x, axes, dim)
+    parts = jnp.moveaxis(x.reshape(*x.shape[:dim], count, x.shape[dim] // count, *x.shape[dim + 1 :]), dim, 0)
+    return combine(lax.all_to_all(parts, axes, split_axis=0, concat_axis=0, tiled=True), op)
+
+
+def _native(op: ReduceOp, dtype: Any, count: int) -> Any:
+    """The collective for this op and dtype, as a function of (x, axes, scatter dim or None); None if there is none."""
+    inexact = dtype.name in _NATIVE_INEXACT
+    if op is ReduceOp.SUM and (inexact or dtype.name in _NATIVE):
+        return _sum
+    if op is ReduceOp.AVG and inexact:
+        return lambda x, axes, dim: _sum(x, axes, dim) / jnp.asarray(count, x.dtype)
+    if op in (ReduceOp.MAX, ReduceOp.MIN) and (dtype.name in _NATIVE or (inexact and dtype.kind != "c")):
+        extreme = lax.pmax if op is ReduceOp.MAX else lax.pmin
+        return lambda x, axes, _: extreme(x, axes)
+    return None
+
+
+def _sum(x: Any, axes: Axes, dim: int | None) -> Any:
+    return lax.psum(x, axes) if dim is None else lax.psum_scatter(x, axes, scatter_dimension=dim, tiled=True)
+
+
+def _unreduce(x: Any, axis: str, op: ReduceOp, layout: Layout, shape: Shape) -> Any:
+    if op is ReduceOp.AVG:
+        return x
+    neutral = jnp.broadcast_to(identity(op, x.dtype), x.shape)
+    if op is not ReduceOp.SUM:
+        neutral = jnp.where(_valid(x, layout, shape), neutral, jnp.zeros((), x.dtype))  # padding stays zero
+    return jnp.where(lax.axis_index(axis) == 0, x, neutral)
+
+
+def _valid(x: Any, layout: Layout, shape: Shape) -> Any:
+    """Where this device's padded block holds values."""
+    mask: Any = jnp.asarray(True)
+    for dim, (size, blocks) in enumerate(zip(shape, layout.grid, strict=True)):
+        if size % blocks:
+            held = size // blocks + (axis_index(layout.sizes, layout.dims[dim]) < size % blocks)
+            mask &= lax.broadcasted_iota(jnp.int32, x.shape, dim) < held
+    return mask

@@ -1,0 +1,64 @@
+"""Everything that differs between JAX versions (0.10 – 0.12), or that JAX calls internal.  Nothing else may.
+
+What Lamina takes from outside JAX's documented API: `Primitive` and its rule tables (`jax.extend`,
+`jax.interpreters`: semi-public, stable over these versions), and `register_vmappable`, without which `jax.vmap` can't
+know which array axis a tensor dim is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+from jax.sharding import AxisType, Mesh
+
+__all__ = ["Primitive", "ad", "batching", "concrete", "is_tracer", "make_mesh", "mlir", "queue_is_unsafe", "shard_map"]
+
+_VERSION = tuple(int(part) for part in jax.__version__.split(".")[:2])
+
+Tracer = jax.core.Tracer
+
+
+def is_tracer(x: object) -> bool:
+    return isinstance(x, Tracer)
+
+
+def shard_map(body: Callable, mesh: Mesh, in_specs: Any, out_specs: Any) -> Callable:
+    """Runs `body` on every device's block.  Lamina checks replication itself (see the tests), so JAX's check is off."""
+    return jax.shard_map(body, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+
+
+def make_mesh(devices: Any, names: tuple[str, ...]) -> Mesh:
+    return Mesh(devices, names, axis_types=(AxisType.Auto,) * len(names))
+
+
+def queue_is_unsafe() -> bool:
+    """Does this JAX deadlock when many programs with collectives are queued on virtual CPU devices?
+
+    Seen on 0.10.2: 300 all-gathers on 8 devices without a wait hang on 2 cores and abort; 0.12 is not affected.
+    """
+    return _VERSION < (0, 12)
+
+
+def concrete(x: Any) -> Any:
+    """The array under eager `jax.grad` and `jax.vmap` tracers, or None where there is none (inside jax.jit).
+
+    Only used to learn where a plain array lives, so that its gradient can return there.
+    """
+    while is_tracer(x):
+        x = getattr(x, "primal", getattr(x, "val", None))
+    return x if isinstance(x, jax.Array) else None
+
+
+def register_vmappable(kind: type, to_element: Callable, from_element: Callable) -> None:
+    """Tells jax.vmap how to take one mapped dim out of a container, and how to put it back."""
+
+    class _Spec:  # Lamina's containers are mapped by plain integers, so no value of this type ever exists
+        pass
+
+    from jax._src.interpreters import batching as internal
+
+    internal.register_vmappable(kind, _Spec, int, to_element, from_element, None)

@@ -1,0 +1,83 @@
+"""Which devices there are: names (`lamina.CPU(3)`) ↔ JAX's devices, and meshes of one kind ↔ the other."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import jax
+import numpy as np
+
+from lamina.engine import compat
+from lamina.errors import DeviceError
+from lamina.sharding import CPU, Accelerator, Device, DeviceMesh
+
+
+@lru_cache(maxsize=1)
+def _accelerators() -> tuple[Any, ...]:
+    """The devices of JAX's default backend, when that isn't the CPU."""
+    default = jax.devices()
+    return tuple(default) if default[0].platform != "cpu" else ()
+
+
+def accelerator_count() -> int:
+    return len(_accelerators())
+
+
+def default_devices() -> tuple[Device, ...]:
+    return tuple(map(name_of, jax.devices()))
+
+
+def default_device() -> Device:
+    return name_of(_preferred() or jax.devices()[0])
+
+
+def _preferred() -> Any:
+    """The device of `with jax.default_device(...)`, if one is set."""
+    chosen = jax.config.jax_default_device
+    return jax.devices(chosen)[0] if isinstance(chosen, str) else chosen
+
+
+@lru_cache(maxsize=4096)
+def resolve(device: Device) -> Any:
+    """JAX's device for a name; DeviceError says which devices there are."""
+    there = _accelerators() if isinstance(device, Accelerator) else jax.devices("cpu")
+    if device.id < len(there):
+        return there[device.id]
+    if not there:
+        raise DeviceError(f"{device}: this process sees no accelerator, only {inventory()}")
+    fix = "" if isinstance(device, Accelerator) else (
+        f'\n  fix: jax.config.update("jax_num_cpu_devices", {device.id + 1}) before anything uses JAX'
+    )
+    raise DeviceError(f"{device}: there is no such device, only {inventory()}{fix}")
+
+
+@lru_cache(maxsize=4096)
+def name_of(device: Any) -> Device:
+    """The name of one of JAX's devices."""
+    if device.platform == "cpu":
+        return CPU(jax.devices("cpu").index(device))
+    if device in _accelerators():
+        return Accelerator(_accelerators().index(device))
+    raise DeviceError(f"{device} is on the backend {device.platform!r}, which isn't JAX's default one")
+
+
+def inventory() -> str:
+    """All devices, in words."""
+    cpus = len(jax.devices("cpu"))
+    parts = ["CPU(0)" if cpus == 1 else f"CPU(0)..CPU({cpus - 1})"]
+    if count := accelerator_count():
+        parts.append("Accelerator(0)" if count == 1 else f"Accelerator(0)..Accelerator({count - 1})")
+    return ", ".join(parts)
+
+
+@lru_cache(maxsize=256)
+def jax_mesh(mesh: DeviceMesh) -> Any:
+    """JAX's mesh over the same devices."""
+    return compat.make_mesh(np.array([resolve(d) for d in mesh.devices]).reshape(mesh.mesh_shape), mesh.axis_names)
+
+
+@lru_cache(maxsize=256)
+def mesh_of(mesh: Any) -> DeviceMesh:
+    """Lamina's mesh over the same devices as JAX's."""
+    return DeviceMesh([name_of(d) for d in mesh.devices.flat], mesh.devices.shape, [str(n) for n in mesh.axis_names])

@@ -1,0 +1,168 @@
+"""Compiled programs: one per (source, target), kept in one bounded cache.
+
+A `Transition` says which array becomes which; `lower` is the function on traced arrays (used inside `jax.jit` too), and
+`run` calls the compiled program on a concrete array.  On a real mesh the function is the plan's steps under
+`shard_map`; on one device it is `whole.convert`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from lamina.engine import compat, inventory, transfer, whole
+from lamina.engine.collectives import run_step
+from lamina.engine.storage import Storage
+from lamina.errors import TransformError
+from lamina.planning import Plan, plan
+from lamina.planning.moves import kept_pieces
+
+CACHED_PROGRAMS = 1024
+
+
+@dataclass(frozen=True)
+class Transition:
+    """The same value in another layout of the same mesh.
+
+    1. Same mesh, same shape.
+    2. No Partial axis is both resolved and made anew: `primitive.transition` goes through a middle layout for that.
+    """
+
+    source: Storage
+    target: Storage
+    memory_limit: float | None = None
+
+    def __post_init__(self) -> None:
+        # Look-ups in the program cache are on the hot path: hash once.
+        object.__setattr__(self, "_hash", hash((self.source, self.target, self.memory_limit)))
+
+    def __hash__(self) -> int:
+        return self._hash  # type: ignore[attr-defined]
+
+    def plan(self, itemsize: float) -> Plan:
+        return plan(self.source.layout, self.target.layout, self.source.shape, itemsize, self.memory_limit)
+
+    @property
+    def resolved(self) -> tuple[tuple[str, Any], ...]:
+        """The Partial axes that are reduced on the way, with their ops."""
+        kept = kept_pieces(self.source.layout, self.target.layout)
+        return tuple((axis, op) for axis, op in self.source.layout.partial if axis not in kept)
+
+    @property
+    def is_linear(self) -> bool:
+        return all(op.is_linear for _, op in self.resolved)
+
+
+@dataclass(frozen=True)
+class ShardPermutation:
+    """Every device's block goes to another device (pairs of flat mesh indices); the others hold zeros."""
+
+    held: Storage
+    pairs: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """The same value on another mesh; no Partial axis on either side."""
+
+    source: Storage
+    target: Storage
+
+
+Action = Transition | ShardPermutation | Transfer
+
+
+def source_of(action: Action) -> Storage:
+    return action.held if isinstance(action, ShardPermutation) else action.source
+
+
+def target_of(action: Action) -> Storage:
+    return action.held if isinstance(action, ShardPermutation) else action.target
+
+
+def lower(x: Any, action: Action) -> Any:
+    """The action on a traced array."""
+    if isinstance(action, Transfer):
+        return _lower_transfer(x, action)
+    held = source_of(action)
+    if not x.size:  # XLA's collectives refuse empty arrays, and there is nothing to move
+        return laid_out(jnp.zeros(target_of(action).array_shape, x.dtype), target_of(action))
+    if held.is_local:
+        if isinstance(action, Transition):
+            return whole.convert(x, action.source, action.target)
+        return whole.permute_blocks(x, held, action.pairs)
+    body = partial(_on_device, action=action)
+    specs = held.spec, target_of(action).spec
+    return compat.shard_map(body, inventory.jax_mesh(held.mesh), *specs)(x)
+
+
+def _lower_transfer(x: Any, action: Transfer) -> Any:
+    """Inside a program all devices are the program's; only JAX's own partitioner can move between two meshes there."""
+    source, target = action.source, action.target
+    if not source.is_local and not target.is_local and source.mesh.devices != target.mesh.devices:
+        raise TransformError(
+            f"inside jax.jit a value can't move between meshes over different devices, "
+            f"or in another order: {source.mesh!r} to {target.mesh!r}\n  fix: move it outside of jax.jit"
+        )
+    return laid_out(whole.convert(x, source, target), target)
+
+
+def laid_out(x: Any, held: Storage) -> Any:
+    """The same array on the devices as `held` says: in JAX's terms, a sharding constraint."""
+    return x if held.is_local else jax.lax.with_sharding_constraint(x, held.sharding)
+
+
+def _on_device(x: Any, action: Transition | ShardPermutation) -> Any:
+    """What one device does: from its part of the source array to its part of the target array."""
+    held = source_of(action)
+    block = x.reshape(x.shape[len(held.lead) :])  # a device holds one piece of each Partial axis
+    if isinstance(action, ShardPermutation):
+        block = jax.lax.ppermute(block, held.mesh.axis_names, action.pairs)
+    else:
+        route = action.plan(x.dtype.itemsize)
+        for step, layout in zip(route.steps, route.layouts, strict=False):
+            block = run_step(step, block, layout, route.shape)
+    return block.reshape((1,) * len(target_of(action).lead) + block.shape)
+
+
+@lru_cache(maxsize=CACHED_PROGRAMS)
+def program(action: Action, donate: bool = False) -> Callable[[Any], Any]:
+    """The compiled program of an action; JAX specialises it by dtype."""
+    return jax.jit(partial(lower, action=action), donate_argnums=(0,) if donate else ())
+
+
+def run(x: Any, action: Action, donate: bool = False) -> Any:
+    """The action on a concrete array."""
+    if isinstance(action, Transfer):
+        return transfer.move(x, action.source, action.target)
+    held = source_of(action)
+    result = program(action, donate)(x)
+    if not held.is_local:
+        queue_guard(result)
+    return result
+
+
+# -- the queue of virtual CPU devices ---------------------------------------------------------------------------------
+
+IN_FLIGHT = 4  # 8 programs at most were safe on jax 0.10.2; half of that also leaves room for the user's own
+_queued: deque[Any] = deque()
+
+
+def queue_guard(result: Any) -> None:
+    """Waits until only a few programs with collectives are in flight, where more would deadlock (see `compat`)."""
+    if not _GUARDED or next(iter(result.devices())).platform != "cpu":
+        return
+    _queued.append(result)
+    while len(_queued) > IN_FLIGHT:
+        oldest = _queued.popleft()
+        if not oldest.is_deleted():
+            oldest.block_until_ready()
+
+
+_GUARDED = compat.queue_is_unsafe()

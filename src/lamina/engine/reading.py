@@ -1,0 +1,112 @@
+"""Arrays in and out: what a `jax.Array` says of its layout, and the shards and values that a stored array holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import NamedSharding
+
+from lamina.engine import inventory, whole
+from lamina.engine.primitive import transition, without_pieces
+from lamina.engine.storage import Storage, storage
+from lamina.engine.storage import whole as whole_storage
+from lamina.errors import ConversionError
+from lamina.sharding import DeviceMesh, Layout
+from lamina.sharding.mesh import positions
+
+
+def storage_of(array: Any) -> Storage:
+    """The storage that a concrete array is in already; ConversionError if no layout says it."""
+    sharding = array.sharding
+    kind = None if sharding.memory_kind == _default_kind(array) else sharding.memory_kind
+    if isinstance(sharding, NamedSharding):
+        return _named(sharding, array.shape, kind)
+    if len(sharding.device_set) == 1:
+        device = inventory.name_of(next(iter(sharding.device_set)))
+        return storage(DeviceMesh.single(device), Layout({"device": 1}, ((),) * array.ndim), array.shape, kind)
+    if sharding.is_fully_replicated:
+        devices = sorted(sharding.device_set, key=lambda device: device.id)
+        mesh = DeviceMesh([inventory.name_of(d) for d in devices], (len(devices),), ("device",))
+        return storage(mesh, Layout(mesh.axes, ((),) * array.ndim), array.shape, kind)
+    raise ConversionError(f"the sharding {sharding} has no named axes: give the array a NamedSharding first")
+
+
+def _named(sharding: NamedSharding, shape: tuple[int, ...], kind: str | None) -> Storage:
+    spec = sharding.spec
+    if getattr(spec, "unreduced", None):
+        raise ConversionError(f"{spec} has unreduced axes, whose pieces JAX keeps out of reach")
+    dims = [() if entry is None else (entry,) if isinstance(entry, str) else tuple(entry) for entry in spec]
+    mesh = inventory.mesh_of(sharding.mesh)
+    layout = Layout(mesh.axes, [*dims, *[()] * (len(shape) - len(dims))])
+    if not layout.is_even(shape):
+        raise ConversionError(f"the array of shape {shape} is uneven over {layout}, which JAX stores in a way of its own")
+    return storage(mesh, layout, shape, kind)
+
+
+def _default_kind(array: Any) -> str | None:
+    return next(iter(array.sharding.device_set)).default_memory().kind
+
+
+def traced_storage(x: Any, home: Any) -> Storage:
+    """A plain traced array: it lies where the concrete array under the tracers does, if there is one."""
+    if home is not None and home.shape == x.shape:
+        return storage_of(home)
+    return whole_storage(DeviceMesh.single(inventory.default_device()), x.shape)
+
+
+def as_stored(array: Any, held: Storage) -> Any:
+    """The array with just the sharding that `held` says (XLA may have chosen another for the result of a jit)."""
+    if held.is_local or array.sharding.is_equivalent_to(held.sharding, array.ndim):
+        return array
+    return jax.device_put(array, held.sharding)
+
+
+def shards(array: Any, held: Storage) -> list[Any]:
+    """One array per mesh position, row-major, never any padding."""
+    if held.is_local:
+        return whole.cut(array, held)
+    data = {shard.device: shard.data for shard in as_stored(array, held).addressable_shards}
+    found = []
+    for device, where in zip(held.mesh.devices, positions(held.mesh), strict=True):
+        block = held.layout.block(held.shape, where)
+        index = (*(0 for _ in held.lead), *(slice(0, stop - start) for start, stop in block))
+        mine = data[inventory.resolve(device)]
+        found.append(mine if mine.shape == tuple(stop - start for start, stop in block) else mine[index])
+    return found
+
+
+def from_shards(parts: list[Any], held: Storage) -> Any:
+    """The stored array whose shards these are, each already of its right shape."""
+    if held.is_local:
+        return _stack(parts, held)
+    arrays = []
+    padded = (*(1 for _ in held.lead), *held.layout.padded_block(held.shape))
+    for device, part in zip(held.mesh.devices, parts, strict=True):
+        block = jax.device_put(part, inventory.resolve(device))
+        block = block.reshape((1,) * len(held.lead) + block.shape)
+        if block.shape != padded:
+            block = jax.numpy.pad(block, [(0, full - size) for full, size in zip(padded, block.shape, strict=True)])
+        arrays.append(block)
+    return jax.make_array_from_single_device_arrays(held.array_shape, held.sharding, arrays)
+
+
+def _stack(parts: list[Any], held: Storage) -> Any:
+    """On one device: every distinct block written to its place in the stored array."""
+    stored = np.zeros(held.array_shape, np.asarray(parts[0]).dtype)
+    for part, view in zip(parts, whole.cut(stored, held), strict=True):
+        view[...] = np.asarray(part)
+    return jax.device_put(stored, held.sharding)
+
+
+def value(array: Any, held: Storage) -> np.ndarray:
+    """The global value on the host."""
+    plain = without_pieces(held)
+    stored = np.asarray(transition(array, held, plain))
+    for dim, (size, blocks) in enumerate(zip(held.shape, plain.layout.grid, strict=True)):
+        if size % blocks:
+            step = -(-size // blocks)
+            keep = [i * step + j for i in range(blocks) for j in range(size // blocks + (i < size % blocks))]
+            stored = np.take(stored, keep, axis=dim)
+    return stored

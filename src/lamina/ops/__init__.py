@@ -1,0 +1,21 @@
+"""Thin user verbs: each turns its arguments into storages, and lets the engine do it."""
+
+from lamina.ops.communication import all_gather, all_reduce, all_to_all, distributed_broadcast, ppermute, reduce_scatter
+from lamina.ops.shard import reshard, shard
+from lamina.ops.transfer import accelerator, cpu, gpu, to_device, transfer_to
+
+__all__ = [
+    "accelerator",
+    "all_gather",
+    "all_reduce",
+    "all_to_all",
+    "cpu",
+    "distributed_broadcast",
+    "gpu",
+    "ppermute",
+    "reduce_scatter",
+    "reshard",
+    "shard",
+    "to_device",
+    "transfer_to",
+]

@@ -1,0 +1,97 @@
+"""From what the user passes to what the engine takes: Tensors, storages, mesh axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import jax
+import numpy as np
+
+from lamina.engine import compat, primitive, programs, transfer
+from lamina.engine.storage import Storage, storage
+from lamina.errors import LayoutError, Problems
+from lamina.sharding import DeviceMapping, Layout
+from lamina.sharding.layout import Axes
+from lamina.tensors import Tensor, from_jax, tensor
+
+
+def as_tensor(x: Any) -> Tensor:
+    """The argument of an op as a Tensor: arrays where they are, host data on the default device."""
+    return x if type(x) is Tensor else tensor(x)
+
+
+def over_leaves(one: Callable[[Any], Tensor], x: Any) -> Any:
+    """`one` on a tensor, or on every leaf of a pytree of them."""
+    if isinstance(x, (Tensor, jax.Array, np.ndarray, np.generic)) or jax.tree_util.all_leaves([x]):
+        return one(x)
+    return jax.tree_util.tree_map(one, x, is_leaf=lambda leaf: isinstance(leaf, Tensor))
+
+
+def shape_of(x: Any) -> tuple[int, ...]:
+    return tuple(np.shape(x)) if not isinstance(x, Tensor) else x.shape
+
+
+def relocate(x: Any, target: Storage, memory_limit: float | None = None, donate: bool = False) -> Tensor:
+    """The value of x (a Tensor, array or host data) as `target` says, from wherever it is."""
+    if not isinstance(x, (Tensor, jax.Array)):
+        return Tensor(transfer.place(x, target), target)
+    t = x if isinstance(x, Tensor) else from_jax(x)
+    array, held = t._array, t._held
+    if held is target:
+        return t
+    if held.memory_kind is not None:
+        held = held.with_kind(None)
+        array = jax.device_put(array, held.sharding)
+    arriving = target.with_kind(None)
+    if held.mesh != arriving.mesh:
+        array = primitive.transfer(array, held, arriving)
+    elif donate and not compat.is_tracer(array):
+        for step in primitive.route(held, arriving, memory_limit):
+            array = programs.run(array, step, donate=True)
+    else:
+        array = primitive.transition(array, held, arriving, memory_limit)
+    if target.memory_kind is not None:
+        array = jax.device_put(array, target.sharding)
+    return Tensor(array, target)
+
+
+def relayout(t: Tensor, layout: Layout) -> Tensor:
+    """The same value in another layout of the same mesh."""
+    held = t._held
+    target = held.with_layout(layout)
+    return t if held is target else Tensor(primitive.transition(t._array, held, target), target)
+
+
+def storage_for(mapping: DeviceMapping, shape: tuple[int, ...]) -> Storage:
+    """The storage of a tensor of this shape under a resolved mapping."""
+    return storage(mapping.mesh, mapping.layout(len(shape)), shape, getattr(mapping, "memory_kind", None))
+
+
+def dim_of(t: Tensor, dim: Any, argument: str) -> int:
+    """A dim argument, checked and made non-negative."""
+    if isinstance(dim, bool) or not hasattr(dim, "__index__"):
+        raise TypeError(f"{argument} must be an integer, not {dim!r}")
+    if not -t.ndim <= dim < t.ndim:
+        raise LayoutError(f"{argument}={dim} is out of range for a tensor of shape {t.shape}")
+    return dim.__index__() % t.ndim
+
+
+def axes_of(t: Tensor, axes: Any, argument: str) -> Axes:
+    """Mesh axis names, checked, in mesh order: one name or an iterable of them."""
+    names = [axes] if isinstance(axes, str) else list(axes) if isinstance(axes, Iterable) else [axes]
+    problems = Problems()
+    for name in names:
+        if name not in t.mesh.axis_names:
+            problems.add(f"{argument}: {name!r} is not an axis of the mesh {t.mesh}")
+        elif names.count(name) > 1:
+            problems.add(f"{argument}: axis {name!r} stands twice")
+    problems.check()
+    return tuple(name for name in t.mesh.axis_names if name in names)
+
+
+def described(t: Tensor) -> dict[str, Any]:
+    """What an error shows of a tensor."""
+    return {"tensor": f"{t.dtype.name}{list(t.shape)} lying as {t.layout}"}
+
+

@@ -1,0 +1,168 @@
+"""`shard`: any value, from wherever it is, to any layout."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+from lamina.engine import primitive
+from lamina.engine.storage import Storage, storage
+from lamina.errors import LayoutError, PlanError, Problems, explained
+from lamina.ops.arguments import over_leaves, relocate, shape_of
+from lamina.planning.plan import block_bytes
+from lamina.sharding import DeviceMesh, DimSpec, NamedMapping
+from lamina.sharding.mesh import as_mesh
+from lamina.sharding.specs import as_dim_specs
+from lamina.tensors import Tensor
+
+KEYWORDS = ("partial", "memory_limit", "donate")
+
+
+def shard(x: Any, mesh: DeviceMesh | None, dim_specs: Any, replicated_axes: Any = None, **kwargs: Any) -> Any:
+    """x with its dims split as `dim_specs` says: the planner's cheapest route from whatever layout x has.
+
+    `x` is a Tensor, a jax.Array, host data, or a pytree of these (a plain list is a pytree, as everywhere in JAX); for
+    a dict, `dim_specs` may be a dict of specs.  `dim_specs` has one entry per dim: None, an axis name, a tuple of names
+    (major to minor), or a DimSpec; dims that it doesn't reach stay whole.  An open DimSpec keeps the compatible sharding
+    that its dim has.  `replicated_axes` names mesh axes that must not be used.
+
+    Keywords: `partial` (axes left unreduced: names, or a mapping from axis to ReduceOp), `memory_limit` (bytes that a
+    device may hold at once on the way), `donate` (x's memory may be reused; x is gone afterwards).
+
+    The value doesn't change; the gradient is the way back.
+
+    >>> import numpy as np, lamina
+    >>> mesh = lamina.DeviceMesh.create((2, 4), ("dp", "tp"))
+    >>> x = lamina.shard(np.arange(64.0).reshape(8, 8), mesh, ["dp", None])
+    >>> lamina.shard(x, mesh, [None, ("tp", "dp")]).sharding
+    NamedMapping('[dp=2,tp=4] -,(tp,dp)')
+    """
+    if type(x) is Tensor and not kwargs and replicated_axes is None and type(dim_specs) in (list, tuple):
+        try:
+            target, steps = _known_route(x._storage, mesh, tuple(dim_specs))
+        except (TypeError, _Slow):
+            pass
+        else:
+            array = x._array
+            for step in steps:
+                array = primitive.apply(array, step)
+            return Tensor(array, target)
+    if unknown := [name for name in kwargs if name not in KEYWORDS]:
+        raise TypeError(f"shard() got unknown keywords {unknown}; it takes {', '.join(KEYWORDS)}")
+    if isinstance(x, dict) and isinstance(dim_specs, Mapping):
+        if missing := [key for key in x if key not in dim_specs]:
+            raise LayoutError(f"shard(dim_specs): the dict of specs has none for {missing}")
+        return {key: shard(leaf, mesh, dim_specs[key], replicated_axes, **kwargs) for key, leaf in x.items()}
+    return over_leaves(lambda leaf: _shard_one(leaf, mesh, dim_specs, replicated_axes, **kwargs), x)
+
+
+def reshard(*args: Any, **kwargs: Any) -> Any:
+    """Deprecated: use `shard`, which takes a tensor from any layout."""
+    warnings.warn("lamina.reshard is deprecated: use lamina.shard", DeprecationWarning, stacklevel=2)
+    return shard(*args, **kwargs)
+
+
+class _Slow(Exception):
+    """The call needs the whole road: another mesh, another memory."""
+
+
+@lru_cache(maxsize=4096)
+def _known_route(held: Storage, mesh: DeviceMesh | None, specs: tuple) -> tuple[Storage, tuple]:
+    """The front path: everything that a call on a Tensor decides, decided once."""
+    if mesh is None or mesh != held.mesh or held.memory_kind is not None:
+        raise _Slow
+    target = _target(held.shape, held, mesh, specs, None, ())
+    return target, primitive.route(held, target)
+
+
+def _shard_one(
+    x: Any,
+    mesh: DeviceMesh | None,
+    dim_specs: Any,
+    replicated_axes: Any,
+    partial: Any = (),
+    memory_limit: float | None = None,
+    donate: bool = False,
+) -> Tensor:
+    held = x._held if isinstance(x, Tensor) else None
+    target = _target(shape_of(x), held, mesh, dim_specs, replicated_axes, partial)
+    with explained("shard(memory_limit)", fix="raise the limit, or leave it out"):
+        return relocate(x, _within(target, x, memory_limit), memory_limit, donate)
+
+
+def _within(target: Storage, x: Any, memory_limit: float | None) -> Storage:
+    """The target, if a device can hold its shard at all."""
+    size = block_bytes(target.layout, target.shape, getattr(getattr(x, "dtype", None), "itemsize", 4))
+    if memory_limit is not None and size > memory_limit:
+        raise PlanError(f"a shard of {target.layout} alone takes {size:.0f} bytes, more than {memory_limit:.0f}")
+    return target
+
+
+def _target(
+    shape: tuple[int, ...], held: Storage | None, mesh: DeviceMesh | None, dim_specs: Any, replicated_axes: Any, partial: Any
+) -> Storage:
+    """The storage that the arguments ask for."""
+    mesh = as_mesh(mesh)
+    from_layout = None if held is None else f"{list(held.shape)} lying as {held.layout}"
+    with explained(
+        f"shard(dim_specs={_written(dim_specs)})",
+        fix=f"one entry per dim: None, one of {list(mesh.axis_names)}, or a tuple of them; each axis once",
+        shape=shape,
+        x=from_layout,
+        mesh=mesh,
+    ):
+        specs = as_dim_specs(dim_specs)
+        if len(specs) > len(shape):
+            raise LayoutError(
+                f"{len(specs)} entries for a tensor of rank {len(shape)}"
+                + ("" if shape else " (a plain list is a pytree of numbers: use np.asarray)")
+            )
+        specs = _kept_open(specs, held, mesh, replicated_axes, partial)
+        mapping = NamedMapping(mesh, specs, unreduced=partial)
+        _check_replicated(mapping, replicated_axes)
+        return storage(mesh, mapping.layout(len(shape)), tuple(shape))
+
+
+def _kept_open(
+    specs: tuple[DimSpec, ...], held: Storage | None, mesh: DeviceMesh, replicated_axes: Any, partial: Any
+) -> tuple[DimSpec, ...]:
+    """Open dims with the axes that x has there already, where nothing else wants them; then all are closed."""
+    if not any(spec.is_open for spec in specs):
+        return tuple(DimSpec(spec.axes) for spec in specs)
+    taken = {axis for spec in specs for axis in spec.axes} | set(replicated_axes or ()) | set(partial)
+    closed = []
+    for dim, spec in enumerate(specs):
+        axes = spec.axes
+        if spec.is_open and held is not None and held.mesh.axes == mesh.axes:
+            has = held.layout.dims[dim]
+            if has[: len(axes)] == axes:
+                for axis in has[len(axes) :]:
+                    if axis in taken:
+                        break
+                    axes = (*axes, axis)
+        taken.update(axes)
+        closed.append(DimSpec(axes))
+    return tuple(closed)
+
+
+def _check_replicated(mapping: NamedMapping, replicated_axes: Any) -> None:
+    if replicated_axes is None:
+        return
+    names = [replicated_axes] if isinstance(replicated_axes, str) else list(replicated_axes)
+    used = {axis for dim in mapping.dim_specs for axis in dim.axes} | set(mapping.unreduced)
+    problems = Problems()
+    for name in names:
+        if name not in mapping.mesh.axis_names:
+            problems.add(f"replicated_axes: {name!r} is not an axis of the mesh {mapping.mesh}")
+        elif name in used:
+            problems.add(f"replicated_axes: axis {name!r} is used by the spec {mapping}")
+    problems.check()
+
+
+def _written(dim_specs: Any) -> str:
+    """The specs as the user wrote them, more or less."""
+    if isinstance(dim_specs, Iterable) and not isinstance(dim_specs, str):
+        return str([entry.entry if isinstance(entry, DimSpec) else entry for entry in dim_specs])
+    return repr(dim_specs)

@@ -1,0 +1,265 @@
+"""The steps that a plan is made of.
+
+A step says what happens along some mesh axes, with no devices and no data.  `step.after(layout)` is the only
+definition of what it does to a layout; the engine lowers it, the numpy interpreter plays it, the cost model weighs it.
+
+======================================  ==================================================  ===========================
+step                                    layout before → after                               bytes that a device receives
+======================================  ==================================================  ===========================
+`Slice(dim, axes)`                      copies along axes → axes appended to dim            0
+`AllGather(dim, axes)`                  axes at the minor end of dim → copies               (k-1) · block
+`AllToAll(axes, source, target)`        axes from the minor end of one dim to another's     (k-1)/k · block
+`Permute(dims)`                         the same blocks on other devices                    ≤ block
+`AllReduce(axes, op)`                   Partial → copies                                    2(k-1)/k · block
+`ReduceScatter(axes, op, dim)`          Partial → axes appended to dim                      (k-1)/k · block
+`Unreduce(axis, op)`                    copies → Partial (the first keeps, others identity) 0
+======================================  ==================================================  ===========================
+
+with k devices along the axes and `block` the bytes of the (padded) block before the step.
+
+*When a step may be taken.*  A dim that doesn't divide evenly has blocks that nest in no other grid (10 over (2,2) is
+3,3,2,2, but over 2 is 5,5), so its axes come and go all at once: see `Layout`'s one rule and `may_append`.
+Reductions go from the last Partial axis to the first unless their ops commute: see `may_reduce`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lamina.errors import LayoutError
+from lamina.sharding.layout import Axes, Layout
+from lamina.sharding.placements import ReduceOp
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Every device keeps its part of the block that it holds.
+
+    >>> Slice(0, ("x",)).after(Layout({"x": 2, "y": 2}, [("y",), ()]))
+    Layout('[x=2,y=2] (y,x),-')
+    """
+
+    dim: int
+    axes: Axes
+
+    def after(self, layout: Layout) -> Layout:
+        return _append(layout, self.dim, self.axes)
+
+    def bytes_received(self, layout: Layout, block: float) -> float:
+        return 0.0
+
+    def __str__(self) -> str:
+        return f"slice dim {self.dim} over {_names(self.axes)}"
+
+
+@dataclass(frozen=True, slots=True)
+class AllGather:
+    """Every device gets the blocks of its group, concatenated along the dim.
+
+    >>> AllGather(0, ("x",)).after(Layout({"x": 2, "y": 2}, [("y", "x"), ()]))
+    Layout('[x=2,y=2] y,-')
+    >>> AllGather(0, ("y",)).after(Layout({"x": 2, "y": 2}, [("y", "x"), ()]))
+    Traceback (most recent call last):
+    lamina.errors.LayoutError: ('y',) is not the minor end of dim 0 in [x=2,y=2] (y,x),-
+    """
+
+    dim: int
+    axes: Axes
+
+    def after(self, layout: Layout) -> Layout:
+        return _remove(layout, self.dim, self.axes)
+
+    def bytes_received(self, layout: Layout, block: float) -> float:
+        return (layout.count(self.axes) - 1) * block
+
+    def __str__(self) -> str:
+        return f"all-gather dim {self.dim} over {_names(self.axes)}"
+
+
+@dataclass(frozen=True, slots=True)
+class AllToAll:
+    """The axes stop splitting one dim and start splitting another.
+
+    >>> AllToAll(("x",), 0, 1).after(Layout({"x": 2, "y": 2}, [("y", "x"), ()]))
+    Layout('[x=2,y=2] y,x')
+    """
+
+    axes: Axes
+    source: int
+    target: int
+
+    def after(self, layout: Layout) -> Layout:
+        return _append(_remove(layout, self.source, self.axes), self.target, self.axes)
+
+    def bytes_received(self, layout: Layout, block: float) -> float:
+        count = layout.count(self.axes)
+        return (count - 1) / count * block
+
+    def __str__(self) -> str:
+        return f"all-to-all over {_names(self.axes)} from dim {self.source} to dim {self.target}"
+
+
+@dataclass(frozen=True, slots=True)
+class Permute:
+    """The devices swap whole blocks, so that the dims are split by other axes into the same grid.
+
+    >>> Permute((("x", "y"), ())).after(Layout({"x": 2, "y": 2}, [("y", "x"), ()]))
+    Layout('[x=2,y=2] (x,y),-')
+    >>> Permute((("x",), ())).after(Layout({"x": 2, "y": 2}, [("y", "x"), ()]))
+    Traceback (most recent call last):
+    lamina.errors.LayoutError: a permute can't change the grid (4, 1) of [x=2,y=2] (y,x),- into (2, 1)
+    """
+
+    dims: tuple[Axes, ...]
+
+    def after(self, layout: Layout) -> Layout:
+        after = layout.replace(dims=self.dims)
+        if after.grid != layout.grid:
+            raise LayoutError(f"a permute can't change the grid {layout.grid} of {layout} into {after.grid}")
+        return after
+
+    def bytes_received(self, layout: Layout, block: float) -> float:
+        return block
+
+    def __str__(self) -> str:
+        return "permute to " + ",".join(_names(axes) for axes in self.dims)
+
+
+@dataclass(frozen=True, slots=True)
+class AllReduce:
+    """The pieces along the axes become the value, on every device.
+
+    >>> AllReduce(("x",), ReduceOp.SUM).after(Layout({"x": 2}, [()], {"x": ReduceOp.SUM}))
+    Layout('[x=2] -')
+    """
+
+    axes: Axes
+    op: ReduceOp
+
+    def after(self, layout: Layout) -> Layout:
+        return _resolve(layout, self.axes, self.op)
+
+    def bytes_received(self, layout: Layout, block: float) -> float:
+        count = layout.count(self.axes)
+        return 2 * (count - 1) / count * block
+
+    def __str__(self) -> str:
+        return f"all-reduce {self.op} over {_names(self.axes)}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceScatter:
+    """The pieces along the axes become the value, of which each device keeps its part.
+
+    >>> ReduceScatter(("x",), ReduceOp.SUM, 0).after(Layout({"x": 2}, [()], {"x": ReduceOp.SUM}))
+    Layout('[x=2] x')
+    """
+
+    axes: Axes
+    op: ReduceOp
+    dim: int
+
+    def after(self, layout: Layout) -> Layout:
+        return _append(_resolve(layout, self.axes, self.op), self.dim, self.axes)
+
+    def bytes_received(self, layout: Layout, block: float) -> float:
+        count = layout.count(self.axes)
+        return (count - 1) / count * block
+
+    def __str__(self) -> str:
+        return f"reduce-scatter {self.op} over {_names(self.axes)} into dim {self.dim}"
+
+
+@dataclass(frozen=True, slots=True)
+class Unreduce:
+    """A value becomes pieces: the first device along the axis keeps it, the others hold the op's identity.
+
+    >>> Unreduce("x", ReduceOp.MAX).after(Layout({"x": 2}, [()]))
+    Layout('[x=2] - +max(x)')
+    """
+
+    axis: str
+    op: ReduceOp
+
+    def after(self, layout: Layout) -> Layout:
+        if self.axis not in layout.replicated_axes:
+            raise LayoutError(f"axis {self.axis!r} is not replicated in {layout}")
+        return layout.replace(partial=(*layout.partial, (self.axis, self.op)))
+
+    def bytes_received(self, layout: Layout, block: float) -> float:
+        return 0.0
+
+    def __str__(self) -> str:
+        return f"unreduce {self.op} over {self.axis}"
+
+
+Step = Slice | AllGather | AllToAll | Permute | AllReduce | ReduceScatter | Unreduce
+
+
+# -- when a step may be taken -----------------------------------------------------------------------------------------
+
+
+def may_append(layout: Layout, shape: Sequence[int], dim: int, axes: Axes) -> bool:
+    """Do blocks of the dim stay within blocks when these axes are appended (or, after it, taken away again)?
+
+    >>> layout = Layout({"x": 2, "y": 2}, [("x",), ()])
+    >>> may_append(layout, (8, 10), 0, ("y",)), may_append(layout, (10, 10), 0, ("y",)), may_append(layout, (8, 9), 1, ("y",))
+    (True, False, True)
+    """
+    current = layout.dims[dim]
+    return not current or shape[dim] % layout.count((*current, *axes)) == 0
+
+
+def may_remove(layout: Layout, shape: Sequence[int], dim: int, axes: Axes) -> bool:
+    """Is what remains of the dim's blocks, once these minor axes are gathered, what the smaller grid says?"""
+    return len(axes) == len(layout.dims[dim]) or shape[dim] % layout.grid[dim] == 0
+
+
+def may_reduce(layout: Layout, axes: Axes, op: ReduceOp) -> bool:
+    """May these Partial axes be reduced before the ones that stand after them?
+
+    >>> mixed = Layout({"x": 2, "y": 2}, [()], {"x": ReduceOp.SUM, "y": ReduceOp.MAX})
+    >>> may_reduce(mixed, ("y",), ReduceOp.MAX), may_reduce(mixed, ("x",), ReduceOp.SUM)
+    (True, False)
+    """
+    return all(op.commutes_with(other) for other in _ops_after(layout, axes))
+
+
+def may_unreduce(layout: Layout, axis: str, op: ReduceOp) -> bool:
+    """Does the value survive when this axis becomes Partial under the ones that stand after it?"""
+    return all(op.commutes_with(other) for other in _ops_after(layout, (axis,)))
+
+
+def _ops_after(layout: Layout, axes: Axes) -> list[ReduceOp]:
+    order = [name for name, _ in layout.axes]
+    first = min(order.index(axis) for axis in axes)
+    return [op for axis, op in layout.partial if axis not in axes and order.index(axis) > first]
+
+
+# -- layout algebra ---------------------------------------------------------------------------------------------------
+
+
+def _append(layout: Layout, dim: int, axes: Axes) -> Layout:
+    busy = [axis for axis in axes if axis not in layout.replicated_axes]
+    if busy:
+        raise LayoutError(f"axes {tuple(busy)} are not replicated in {layout}")
+    return layout.replace(dims=(*layout.dims[:dim], layout.dims[dim] + tuple(axes), *layout.dims[dim + 1 :]))
+
+
+def _remove(layout: Layout, dim: int, axes: Axes) -> Layout:
+    current = layout.dims[dim]
+    if not axes or current[-len(axes) :] != tuple(axes):
+        raise LayoutError(f"{tuple(axes)} is not the minor end of dim {dim} in {layout}")
+    return layout.replace(dims=(*layout.dims[:dim], current[: -len(axes)], *layout.dims[dim + 1 :]))
+
+
+def _resolve(layout: Layout, axes: Axes, op: ReduceOp) -> Layout:
+    for axis in axes:
+        if layout.reduce_op(axis) is not op:
+            raise LayoutError(f"axis {axis!r} is not Partial({op.name}) in {layout}")
+    return layout.replace(partial=[(axis, o) for axis, o in layout.partial if axis not in axes])
+
+
+def _names(axes: Axes) -> str:
+    return axes[0] if len(axes) == 1 else f"({','.join(axes)})" if axes else "-"

@@ -1,0 +1,314 @@
+"""The two dialects that describe a layout: by mesh axis (DTensor's placements) and by tensor dim (JAX's named specs).
+
+Both say the same with other words, and each conversion between them either keeps everything or raises
+`ConversionError`.  Two mappings are equal when they mean the same on the same mesh, whichever dialect they are
+written in: trailing whole dims and axes of size 1 don't matter.
+
+What each can't say:
+
+* placements can't say an axis order other than the mesh's, open dims, priorities, or a memory kind;
+* named specs can't say a custom placement, or a negative dim before the rank is known.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from lamina.errors import ConversionError, LayoutError, Problems
+from lamina.sharding.layout import Layout, check_axis_use
+from lamina.sharding.mesh import DeviceMesh, as_mesh
+from lamina.sharding.placements import Partial, Placement, ReduceOp, Replicated, Sharded, as_reduce_op
+from lamina.sharding.specs import DimSpec, SpecEntry, as_dim_specs
+from lamina.sharding.text import spec_text
+
+
+class DeviceMapping(ABC):
+    """A mesh and a description of how a tensor lies on it."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def mesh(self) -> DeviceMesh:
+        """The mesh that the tensor lies on."""
+
+    @property
+    @abstractmethod
+    def is_fully_replicated(self) -> bool:
+        """Does every device hold the whole value?"""
+
+    @property
+    @abstractmethod
+    def is_fully_resolved(self) -> bool:
+        """Is nothing left to propagation: no open dim, no priority?"""
+
+    @abstractmethod
+    def to_placements(self) -> tuple[Placement, ...]:
+        """One placement per mesh axis; ConversionError where placements can't say it."""
+
+    @abstractmethod
+    def to_named_sharding(self, tensor_rank: int) -> NamedMapping:
+        """One entry per tensor dim; ConversionError where a named spec can't say it."""
+
+    @abstractmethod
+    def to_mesh(self, mesh: DeviceMesh) -> DeviceMapping:
+        """The same by axis names on another mesh: axes that it lacks are dropped, new ones are Replicated."""
+
+    @abstractmethod
+    def layout(self, rank: int) -> Layout:
+        """The canonical layout of a tensor of this rank."""
+
+    @abstractmethod
+    def _meaning(self) -> tuple:
+        """What equality and hash look at."""
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, DeviceMapping) and self._meaning() == other._meaning())
+
+    def __hash__(self) -> int:
+        return hash(self._meaning())
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a {type(self).__name__} is frozen: can't set {name!r}")
+
+
+class PlacementMapping(DeviceMapping):
+    """One placement per mesh axis; several axes on one dim nest in mesh order.
+
+    1. As many placements as mesh axes.
+    2. Each is a Placement (custom ones are carried, but not converted).
+
+    >>> mesh = DeviceMesh.abstract((2, 4), ("dp", "tp"))
+    >>> PlacementMapping(mesh, [Sharded(0), Partial()])
+    PlacementMapping([dp=2,tp=4], [Sharded(0), Partial(SUM)])
+    >>> PlacementMapping(mesh, [Sharded(1), Sharded(1)]).to_named_sharding(2)
+    NamedMapping('[dp=2,tp=4] -,(dp,tp)')
+    >>> PlacementMapping(mesh, [Sharded(0), Replicated()]) == NamedMapping(mesh, ["dp"])
+    True
+    """
+
+    __slots__ = ("_mesh", "placements")
+
+    def __init__(self, mesh: DeviceMesh | None, placements: Iterable[Placement]):
+        mesh, placements = as_mesh(mesh), tuple(placements)
+        if len(placements) != mesh.ndim:
+            raise LayoutError(f"{len(placements)} placements {list(placements)} for the {mesh.ndim} axes of the mesh {mesh}")
+        for placement in placements:
+            if not isinstance(placement, Placement):
+                raise TypeError(f"{placement!r} is not a placement: use Replicated(), Sharded(dim) or Partial(op)")
+        object.__setattr__(self, "_mesh", mesh)
+        object.__setattr__(self, "placements", placements)
+
+    @property
+    def mesh(self) -> DeviceMesh:
+        return self._mesh
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        return all(isinstance(p, Replicated) for p, size in zip(self.placements, self._mesh.mesh_shape, strict=True) if size > 1)
+
+    @property
+    def is_fully_resolved(self) -> bool:
+        return True
+
+    def to_placements(self) -> tuple[Placement, ...]:
+        return self.placements
+
+    def to_named_sharding(self, tensor_rank: int) -> NamedMapping:
+        dims: list[list[str]] = [[] for _ in range(tensor_rank)]
+        unreduced = {}
+        for name, placement in zip(self._mesh.axis_names, self.placements, strict=True):
+            match placement:
+                case Replicated():
+                    pass
+                case Sharded(axis):
+                    if not -tensor_rank <= axis < tensor_rank:
+                        raise LayoutError(f"{placement} on mesh axis {name!r} is out of range for a tensor of rank {tensor_rank}")
+                    dims[axis].append(name)
+                case Partial(op):
+                    unreduced[name] = op
+                case _:
+                    raise ConversionError(f"the custom placement {placement!r} on mesh axis {name!r} has no named spec")
+        return NamedMapping(self._mesh, [tuple(axes) for axes in dims], unreduced=unreduced)
+
+    def to_mesh(self, mesh: DeviceMesh) -> PlacementMapping:
+        by_name = dict(zip(self._mesh.axis_names, self.placements, strict=True))
+        return PlacementMapping(mesh, [by_name.get(name, Replicated()) for name in mesh.axis_names])
+
+    def layout(self, rank: int) -> Layout:
+        return self.to_named_sharding(rank).layout(rank)
+
+    def _meaning(self) -> tuple:
+        real = [p for p, size in zip(self.placements, self._mesh.mesh_shape, strict=True) if size > 1]
+        if any(not isinstance(p, (Replicated, Sharded, Partial)) or (isinstance(p, Sharded) and p.axis < 0) for p in real):
+            return self._mesh, self.placements
+        rank = 1 + max((p.axis for p in real if isinstance(p, Sharded)), default=-1)
+        seen = [p if size > 1 else Replicated() for p, size in zip(self.placements, self._mesh.mesh_shape, strict=True)]
+        return PlacementMapping(self._mesh, seen).to_named_sharding(rank)._meaning()
+
+    def __reduce__(self) -> tuple:
+        return PlacementMapping, (self._mesh, self.placements)
+
+    def __repr__(self) -> str:
+        return f"PlacementMapping({self._mesh}, {list(self.placements)})"
+
+
+class NamedMapping(DeviceMapping):
+    """One entry per tensor dim names the mesh axes that split it, major to minor; the order is kept.
+
+    `unreduced` names the Partial axes: names (SUM), or a mapping from axis to ReduceOp.  `priorities` gives one
+    priority per dim, for propagation.  Without a mesh, the one of `with mesh:` is taken.
+
+    1. Every axis is an axis of the mesh, and is used once.
+    2. At most one priority per dim.
+
+    >>> mesh = DeviceMesh.abstract((2, 4), ("dp", "tp"))
+    >>> NamedMapping(mesh, [None, ("tp", "dp")])
+    NamedMapping('[dp=2,tp=4] -,(tp,dp)')
+    >>> NamedMapping(mesh, ["dp"], unreduced={"tp": "max"}).to_placements()
+    (Sharded(0), Partial(MAX))
+    >>> NamedMapping(mesh, [None, ("tp", "dp")]).to_placements()
+    Traceback (most recent call last):
+    lamina.errors.ConversionError: dim 1 is split over ('tp', 'dp'), but placements can only say the mesh's own order ('dp', 'tp')
+    >>> with mesh: NamedMapping(spec=["tp"])
+    NamedMapping('[dp=2,tp=4] tp')
+    """
+
+    __slots__ = ("_mesh", "_partial", "dim_specs", "memory_kind")
+
+    def __init__(
+        self,
+        mesh: DeviceMesh | None = None,
+        spec: Iterable[SpecEntry] = (),
+        *,
+        unreduced: Iterable[str] | Mapping[str, Any] = (),
+        priorities: Sequence[int | None] = (),
+        memory_kind: str | None = None,
+    ):
+        mesh = as_mesh(mesh)
+        dims = _with_priorities(as_dim_specs(spec), tuple(priorities))
+        pieces = as_unreduced(unreduced)
+        users: dict[str, list[str]] = {}
+        for d, dim in enumerate(dims):
+            for axis in dim.axes:
+                users.setdefault(axis, []).append(f"by dim {d}")
+        for axis in pieces:
+            users.setdefault(axis, []).append("as unreduced")
+        check_axis_use(dict(mesh.axes), users)
+        if memory_kind is not None and not isinstance(memory_kind, str):
+            raise TypeError(f"memory_kind must be a string such as 'pinned_host', not {memory_kind!r}")
+        set_ = object.__setattr__
+        set_(self, "_mesh", mesh)
+        set_(self, "dim_specs", dims)
+        set_(self, "_partial", tuple((axis, pieces[axis]) for axis in mesh.axis_names if axis in pieces))
+        set_(self, "memory_kind", memory_kind)
+
+    @property
+    def mesh(self) -> DeviceMesh:
+        return self._mesh
+
+    @property
+    def spec(self) -> tuple[SpecEntry, ...]:
+        """One entry per dim in its shortest form: None, "x", ("x", "y"), or a DimSpec where one is needed."""
+        return tuple(dim.entry for dim in self.dim_specs)
+
+    @property
+    def unreduced(self) -> dict[str, ReduceOp]:
+        """The Partial axes and their ops."""
+        return dict(self._partial)
+
+    @property
+    def priorities(self) -> tuple[int, ...]:
+        return tuple(dim.priority for dim in self.dim_specs)
+
+    @property
+    def is_fully_replicated(self) -> bool:
+        return self.layout(len(self.dim_specs)).is_replicated
+
+    @property
+    def is_fully_resolved(self) -> bool:
+        return not any(dim.is_open or dim.priority for dim in self.dim_specs)
+
+    def to_placements(self) -> tuple[Placement, ...]:
+        sizes, problems = dict(self._mesh.axes), Problems()
+        placements: dict[str, Placement] = {axis: Partial(op) for axis, op in self._partial}
+        for d, dim in enumerate(self.dim_specs):
+            written = tuple(axis for axis in dim.axes if sizes[axis] > 1)
+            in_order = tuple(axis for axis in self._mesh.axis_names if axis in written)
+            if written != in_order:
+                problems.add(f"dim {d} is split over {written}, but placements can only say the mesh's own order {in_order}")
+            if dim.is_open:
+                problems.add(f"dim {d} is open, which placements can't say")
+            if dim.priority:
+                problems.add(f"dim {d} has priority {dim.priority}, which placements can't say")
+            placements.update((axis, Sharded(d)) for axis in dim.axes)
+        if self.memory_kind is not None:
+            problems.add(f"memory kind {self.memory_kind!r}, which placements can't say")
+        problems.check(ConversionError)
+        return tuple(placements.get(axis, Replicated()) for axis in self._mesh.axis_names)
+
+    def to_named_sharding(self, tensor_rank: int) -> NamedMapping:
+        if len(self.dim_specs) > tensor_rank and any(self.dim_specs[d] != DimSpec() for d in range(tensor_rank, len(self.dim_specs))):
+            raise LayoutError(f"the spec {self} has {len(self.dim_specs)} entries for a tensor of rank {tensor_rank}")
+        dims = (*self.dim_specs, *[DimSpec()] * tensor_rank)[:tensor_rank]
+        return NamedMapping(self._mesh, dims, unreduced=self.unreduced, memory_kind=self.memory_kind)
+
+    def to_mesh(self, mesh: DeviceMesh) -> NamedMapping:
+        there = mesh.axis_names
+        dims = [DimSpec(tuple(a for a in dim.axes if a in there), dim.is_open, dim.priority) for dim in self.dim_specs]
+        unreduced = {axis: op for axis, op in self._partial if axis in there}
+        return NamedMapping(mesh, dims, unreduced=unreduced, memory_kind=self.memory_kind)
+
+    def layout(self, rank: int) -> Layout:
+        named = self if len(self.dim_specs) == rank else self.to_named_sharding(rank)
+        return Layout(self._mesh.axes, [dim.axes for dim in named.dim_specs], self._partial)
+
+    def _meaning(self) -> tuple:
+        sizes = dict(self._mesh.axes)
+        dims = [DimSpec(tuple(a for a in dim.axes if sizes[a] > 1), dim.is_open, dim.priority) for dim in self.dim_specs]
+        while dims and dims[-1] == DimSpec():
+            dims.pop()
+        pieces = tuple((axis, op) for axis, op in self._partial if sizes[axis] > 1)
+        return self._mesh, tuple(dims), pieces, self.memory_kind
+
+    def __reduce__(self) -> tuple:
+        return _rebuild_named, (self._mesh, self.dim_specs, self.unreduced, self.memory_kind)
+
+    def __str__(self) -> str:
+        kind = f" @{self.memory_kind}" if self.memory_kind else ""
+        return f"{self._mesh} {spec_text(self.dim_specs, self._partial)}{kind}"
+
+    def __repr__(self) -> str:
+        return f"NamedMapping({str(self)!r})"
+
+
+ShardingSpec = NamedMapping
+"""The seeds' other name for NamedMapping."""
+
+
+def _rebuild_named(mesh: DeviceMesh, dims: tuple, unreduced: dict, memory_kind: str | None) -> NamedMapping:
+    return NamedMapping(mesh, dims, unreduced=unreduced, memory_kind=memory_kind)
+
+
+def as_unreduced(unreduced: Any) -> dict[str, ReduceOp]:
+    """Names (SUM), or a mapping from axis to op, as a dict.
+
+    >>> as_unreduced(["x"]), as_unreduced({"x": "max"})
+    ({'x': <ReduceOp.SUM: 'sum'>}, {'x': <ReduceOp.MAX: 'max'>})
+    """
+    if isinstance(unreduced, Mapping):
+        return {axis: as_reduce_op(op, f"unreduced[{axis!r}]={op!r}") for axis, op in unreduced.items()}
+    names = [unreduced] if isinstance(unreduced, str) else list(unreduced)
+    for axis in names:
+        if names.count(axis) > 1:
+            raise LayoutError(f"axis {axis!r} is used twice: as unreduced and as unreduced")
+    return {axis: ReduceOp.SUM for axis in names}
+
+
+def _with_priorities(dims: tuple[DimSpec, ...], priorities: tuple) -> tuple[DimSpec, ...]:
+    if len(priorities) > len(dims):
+        raise LayoutError(f"{len(priorities)} priorities {priorities} for {len(dims)} dims")
+    given = (*priorities, *[None] * len(dims))
+    return tuple(dim if p is None else DimSpec(dim.axes, dim.is_open, p) for dim, p in zip(dims, given, strict=False))

@@ -1,0 +1,296 @@
+"""The device mesh: an N-D grid of devices with named axes.
+
+Invariants, checked by the constructor in this order:
+
+1. Axis names are distinct identifiers, one for each entry of the shape; there is at least one axis.
+2. Axis sizes are integers >= 1.
+3. The devices are as many as the product of the sizes, in row-major order; or there are none (an *abstract* mesh,
+   for planning without hardware).
+4. The devices are all distinct, or all the same (a *simulated* mesh: one device plays every position).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
+
+from lamina.errors import DeviceError, LayoutError, Problems
+from lamina.sharding.devices import CPU, Device, default_devices
+
+_AMBIENT: ContextVar[tuple[DeviceMesh, ...]] = ContextVar("lamina_mesh", default=())
+
+
+class DeviceMesh:
+    """A frozen N-D grid of devices, row-major.
+
+    >>> mesh = DeviceMesh.simulated((2, 4), ("dp", "tp"))
+    >>> mesh, mesh.ndim, mesh.num_devices, mesh.axis_size("tp"), mesh.is_simulated
+    (DeviceMesh([dp=2,tp=4], simulated on CPU(0)), 2, 8, 4, True)
+    >>> mesh.device_coord(6, "dp"), mesh.device_coord(6, "tp")
+    (1, 2)
+    >>> mesh["tp"], mesh["tp", "dp"].mesh_shape
+    (DeviceMesh([tp=4], simulated on CPU(0)), (4, 2))
+    >>> DeviceMesh((CPU(0), CPU(0), CPU(1)), (3,), ("x",))
+    Traceback (most recent call last):
+    lamina.errors.LayoutError: mesh [x=3]: CPU(0) stands at 2 positions; devices must be all distinct, or all the same (a simulated mesh)
+    """
+
+    __slots__ = ("_by_name", "_hash", "axis_names", "devices", "mesh_shape")
+
+    def __init__(self, devices: Sequence[Device], mesh_shape: Sequence[int], axis_names: Sequence[str]):
+        names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
+        shape = (mesh_shape,) if isinstance(mesh_shape, int) else tuple(mesh_shape)
+        _check_axes(shape, names)
+        devices = tuple(devices)
+        _check_devices(devices, shape, names)
+        set_ = object.__setattr__
+        set_(self, "devices", devices)
+        set_(self, "mesh_shape", tuple(int(size) for size in shape))
+        set_(self, "axis_names", names)
+        set_(self, "_by_name", dict(zip(names, self.mesh_shape, strict=True)))
+        set_(self, "_hash", hash((devices[:1], len(devices), self.mesh_shape, names, devices[-1:])))
+
+    # -- constructors -------------------------------------------------------------------------------------------
+
+    @classmethod
+    def create(cls, shape: Sequence[int], axis_names: Sequence[str]) -> DeviceMesh:
+        """A mesh over the first devices of JAX's default backend.
+
+        >>> DeviceMesh.create((2, 4), ("dp", "tp")).num_devices
+        8
+        """
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
+        _check_axes(shape, names)
+        needed, there = math.prod(shape), default_devices()
+        if needed > len(there):
+            raise DeviceError(
+                f"a mesh [{_axes_text(shape, names)}] needs {needed} devices, but there are {len(there)}: {list(there)}\n"
+                f"  fix: DeviceMesh.simulated({shape}, {names}) needs only one device; "
+                f'or, on a CPU, jax.config.update("jax_num_cpu_devices", {needed}) before anything uses JAX'
+            )
+        return cls(there[:needed], shape, names)
+
+    @classmethod
+    def simulated(cls, shape: Sequence[int], axis_names: Sequence[str], device: Device | None = None) -> DeviceMesh:
+        """A mesh of any size that one device plays: same ops, same numbers, same gradients."""
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        _check_axes(shape, (axis_names,) if isinstance(axis_names, str) else tuple(axis_names))
+        return cls((CPU() if device is None else device,) * math.prod(shape), shape, axis_names)
+
+    @classmethod
+    def single(cls, device: Device) -> DeviceMesh:
+        """A mesh of one device.
+
+        >>> DeviceMesh.single(CPU(2)).is_single
+        True
+        """
+        return cls((device,), (1,), ("device",))
+
+    @classmethod
+    def default(cls) -> DeviceMesh:
+        """The innermost `with mesh:`, else one axis named "device" over all default devices."""
+        if ambient := ambient_mesh():
+            return ambient
+        there = default_devices()
+        return cls(there, (len(there),), ("device",))
+
+    @classmethod
+    def abstract(cls, shape: Sequence[int], axis_names: Sequence[str]) -> DeviceMesh:
+        """A mesh with no devices: layouts and plans for a pod that isn't here.
+
+        >>> DeviceMesh.abstract((64, 64), ("dp", "tp"))
+        DeviceMesh([dp=64,tp=64], abstract)
+        """
+        return cls((), shape, axis_names)
+
+    # -- what it is ---------------------------------------------------------------------------------------------
+
+    @property
+    def ndim(self) -> int:
+        return len(self.mesh_shape)
+
+    @property
+    def num_devices(self) -> int:
+        return math.prod(self.mesh_shape)
+
+    @property
+    def is_single(self) -> bool:
+        return self.num_devices == 1
+
+    @property
+    def is_abstract(self) -> bool:
+        return not self.devices
+
+    @property
+    def is_simulated(self) -> bool:
+        return len(self.devices) > 1 and self.devices[0] == self.devices[1]
+
+    @property
+    def axes(self) -> tuple[tuple[str, int], ...]:
+        """The axes as (name, size) pairs, major to minor."""
+        return tuple(self._by_name.items())
+
+    def axis_size(self, axis: str | int) -> int:
+        """The size of an axis, by name or by index (negative indices too).
+
+        >>> DeviceMesh.abstract((2, 3), ("x", "y")).axis_size(-1)
+        3
+        """
+        return self.mesh_shape[self.axis_index(axis)]
+
+    def axis_index(self, axis: str | int) -> int:
+        if isinstance(axis, int) and not isinstance(axis, bool):
+            if not -self.ndim <= axis < self.ndim:
+                raise LayoutError(f"mesh axis {axis} is out of range for {self} with {self.ndim} axes")
+            return axis % self.ndim
+        if axis not in self._by_name:
+            raise LayoutError(f"{axis!r} is not an axis of the mesh {self}")
+        return self.axis_names.index(axis)
+
+    def coordinates(self, device: int) -> tuple[int, ...]:
+        """Where the device with this flat index stands.
+
+        >>> DeviceMesh.abstract((2, 3), ("x", "y")).coordinates(4)
+        (1, 1)
+        """
+        if not 0 <= device < self.num_devices:
+            raise LayoutError(f"device {device} is out of range for {self} with {self.num_devices} devices")
+        place = []
+        for size in reversed(self.mesh_shape):
+            device, coordinate = divmod(device, size)
+            place.append(coordinate)
+        return tuple(reversed(place))
+
+    def device_coord(self, device: int, axis: str | int) -> int:
+        """The coordinate of a device (flat index) along one axis."""
+        return self.coordinates(device)[self.axis_index(axis)]
+
+    def __getitem__(self, names: str | tuple[str, ...]) -> DeviceMesh:
+        """The sub-mesh over these axes, in this order, at coordinate 0 of all the others."""
+        names = (names,) if isinstance(names, str) else tuple(names)
+        problems = Problems()
+        for name in names:
+            if name not in self._by_name:
+                problems.add(f"{name!r} is not an axis of the mesh {self}")
+        problems.check()
+        shape = tuple(self._by_name[name] for name in names)
+        if self.is_abstract:
+            return DeviceMesh((), shape, names)
+        where = {name: 0 for name in self.axis_names}
+        chosen = []
+        for flat in range(math.prod(shape)):
+            where.update(zip(names, DeviceMesh.abstract(shape, names).coordinates(flat), strict=True))
+            index = 0
+            for name, size in self.axes:
+                index = index * size + where[name]
+            chosen.append(self.devices[index])
+        return DeviceMesh(chosen, shape, names)
+
+    # -- the ambient mesh ---------------------------------------------------------------------------------------
+
+    def __enter__(self) -> DeviceMesh:
+        _AMBIENT.set((*_AMBIENT.get(), self))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _AMBIENT.set(_AMBIENT.get()[:-1])
+
+    # -- a value ------------------------------------------------------------------------------------------------
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"a DeviceMesh is frozen: can't set {name!r}")
+
+    def __reduce__(self) -> tuple:
+        return DeviceMesh, (self.devices, self.mesh_shape, self.axis_names)
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, DeviceMesh) or self._hash != other._hash:
+            return False
+        return (self.mesh_shape, self.axis_names, self.devices) == (other.mesh_shape, other.axis_names, other.devices)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __str__(self) -> str:
+        return f"[{_axes_text(self.mesh_shape, self.axis_names)}]"
+
+    def __repr__(self) -> str:
+        if self.is_abstract:
+            who = "abstract"
+        elif self.is_simulated:
+            who = f"simulated on {self.devices[0]}"
+        elif self.is_single:
+            who = f"on {self.devices[0]}"
+        else:
+            who = f"on {self.devices[0]}..{self.devices[-1]}"
+        return f"DeviceMesh({self}, {who})"
+
+
+def ambient_mesh() -> DeviceMesh | None:
+    """The mesh of the innermost `with mesh:`, if any."""
+    stack = _AMBIENT.get()
+    return stack[-1] if stack else None
+
+
+def as_mesh(mesh: object) -> DeviceMesh:
+    """The mesh itself; None means the ambient one."""
+    if mesh is None:
+        if (ambient := ambient_mesh()) is None:
+            raise LayoutError("no mesh was given, and there is no `with mesh:` around this call")
+        return ambient
+    if not isinstance(mesh, DeviceMesh):
+        raise TypeError(f"mesh must be a lamina.DeviceMesh, not {type(mesh).__name__} {mesh!r}")
+    return mesh
+
+
+def _axes_text(shape: Sequence[int], names: Sequence[str]) -> str:
+    return ",".join(f"{name}={size}" for name, size in zip(names, shape, strict=True))
+
+
+def _check_axes(shape: tuple, names: tuple) -> None:
+    problems = Problems()
+    if len(shape) != len(names):
+        raise LayoutError(f"mesh_shape {shape} has {len(shape)} entries, but axis_names {names} has {len(names)}")
+    if not names:
+        problems.add("a mesh needs at least one axis")
+    for name in names:
+        if not isinstance(name, str) or not name.isidentifier():
+            problems.add(f"axis name {name!r} is not an identifier")
+        elif names.count(name) > 1:
+            problems.add(f"axis name {name!r} stands twice in {names}")
+    for name, size in zip(names, shape, strict=True):
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            problems.add(f"axis {name!r} has size {size!r}; sizes are integers >= 1")
+    problems.check()
+
+
+def _check_devices(devices: tuple, shape: tuple, names: tuple) -> None:
+    if not devices:
+        return
+    where = f"mesh [{_axes_text(shape, names)}]"
+    for device in set(devices):
+        if not isinstance(device, Device):
+            raise TypeError(f"{where}: devices must be lamina.CPU(i) or lamina.Accelerator(i), not {device!r}")
+    if len(devices) != math.prod(shape):
+        raise LayoutError(f"{where} has {math.prod(shape)} positions, but {len(devices)} devices were given")
+    distinct = len(set(devices))
+    if distinct not in (1, len(devices)):
+        repeated = max(set(devices), key=lambda device: (devices.count(device), -device.id))
+        raise LayoutError(
+            f"{where}: {repeated} stands at {devices.count(repeated)} positions; "
+            "devices must be all distinct, or all the same (a simulated mesh)"
+        )
+
+
+def positions(mesh: DeviceMesh) -> Iterator[dict[str, int]]:
+    """The coordinates of every mesh position, row-major, by axis name.
+
+    >>> list(positions(DeviceMesh.abstract((1, 2), ("x", "y"))))
+    [{'x': 0, 'y': 0}, {'x': 0, 'y': 1}]
+    """
+    for flat in range(mesh.num_devices):
+        yield dict(zip(mesh.axis_names, mesh.coordinates(flat), strict=True))

@@ -1,0 +1,94 @@
+"""One tensor dim's entry in a named spec: which mesh axes split it, and whether propagation may split it further."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from lamina.errors import LayoutError
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class DimSpec:
+    """The axes that split a dim, major to minor, as in Shardy.
+
+    An *open* dim may be sharded further by propagation; in `shard`, it keeps the compatible sharding that it has.
+    `priority` says in which round propagation looks at the dim; 0 is first.
+
+    >>> DimSpec("x"), DimSpec(("tp", "dp")), DimSpec(is_open=True), DimSpec()
+    (DimSpec('x'), DimSpec('(tp,dp)'), DimSpec('-?'), DimSpec('-'))
+    >>> DimSpec(["x", 3])
+    Traceback (most recent call last):
+    lamina.errors.LayoutError: 3 in ('x', 3) is not the name of a mesh axis
+    """
+
+    axes: tuple[str, ...] = ()
+    is_open: bool = False
+    priority: int = 0
+
+    def __post_init__(self) -> None:
+        axes = (self.axes,) if isinstance(self.axes, str) else tuple(self.axes)
+        for axis in axes:
+            if not isinstance(axis, str):
+                raise LayoutError(f"{axis!r} in {axes} is not the name of a mesh axis")
+        if isinstance(self.priority, bool) or not isinstance(self.priority, int) or self.priority < 0:
+            raise LayoutError(f"priority {self.priority!r} of {axes} is not an integer >= 0")
+        object.__setattr__(self, "axes", axes)
+        object.__setattr__(self, "is_open", bool(self.is_open))
+
+    @property
+    def entry(self) -> SpecEntry:
+        """The shortest entry that means the same.
+
+        >>> DimSpec(("x",)).entry, DimSpec(("x", "y")).entry, DimSpec().entry
+        ('x', ('x', 'y'), None)
+        """
+        if self.is_open or self.priority:
+            return self
+        return self.axes[0] if len(self.axes) == 1 else (self.axes or None)
+
+    def __repr__(self) -> str:
+        return f"DimSpec({entry_text(self)!r})"
+
+
+SpecEntry = str | tuple[str, ...] | DimSpec | None
+
+
+def as_dim_spec(entry: Any) -> DimSpec:
+    """None, "dp", ("tp", "dp"), [..] and DimSpec all name a dim's sharding.
+
+    >>> as_dim_spec(None), as_dim_spec("dp"), as_dim_spec(("tp", "dp"))
+    (DimSpec('-'), DimSpec('dp'), DimSpec('(tp,dp)'))
+    >>> as_dim_spec(0)
+    Traceback (most recent call last):
+    lamina.errors.LayoutError: 0 is not a spec entry: use None, an axis name, a tuple of axis names or a DimSpec
+    """
+    if isinstance(entry, DimSpec):
+        return entry
+    if entry is None:
+        return DimSpec()
+    if isinstance(entry, (str, tuple, list)):
+        return DimSpec(entry)  # type: ignore[arg-type]  # the constructor takes one name for a tuple of one
+    raise LayoutError(f"{entry!r} is not a spec entry: use None, an axis name, a tuple of axis names or a DimSpec")
+
+
+def as_dim_specs(entries: Any) -> tuple[DimSpec, ...]:
+    """A whole spec: any iterable of entries (`P(...)`, a list, JAX's PartitionSpec)."""
+    if isinstance(entries, str) or not isinstance(entries, Iterable):
+        raise LayoutError(f"{entries!r} is not a spec: use one entry per dim, as in [{entries!r}, None]")
+    return tuple(as_dim_spec(entry) for entry in entries)
+
+
+def P(*entries: SpecEntry) -> tuple[DimSpec, ...]:
+    """A spec, one entry per dim, as JAX writes it.
+
+    >>> P("dp", None, ("tp", "sp"))
+    (DimSpec('dp'), DimSpec('-'), DimSpec('(tp,sp)'))
+    """
+    return as_dim_specs(entries)
+
+
+def entry_text(dim: DimSpec) -> str:
+    name = dim.axes[0] if len(dim.axes) == 1 else f"({','.join(dim.axes)})" if dim.axes else "-"
+    return name + "?" * dim.is_open + (f"!{dim.priority}" if dim.priority else "")

@@ -50,7 +50,7 @@ def mesh_axes(draw: st.DrawFn, max_devices: int = 12, max_axes: int = 3) -> Mesh
 @st.composite
 def layouts(draw: st.DrawFn, axes: Mesh, rank: int, partial: bool = True, ops: Sequence[ReduceOp] = OPS) -> Layout:
     """Any layout: each axis splits a dim, or is Partial, or holds copies; axes nest in any order."""
-    users: list[int | ReduceOp | None] = [None, *range(rank), *(["partial"] if partial else [])]
+    users: list[int | str | None] = [None, *range(rank), *(["partial"] if partial else [])]
     dims: list[list[str]] = [[] for _ in range(rank)]
     pieces = {}
     for axis in draw(st.permutations(list(axes))):

@@ -1,7 +1,7 @@
 """Lamina: sharded tensors for Python.
 
-One algebra says how a tensor lies across a mesh of devices, one planner moves it between any two layouts, and JAX runs
-it, from one laptop CPU to a cluster.  This front door only re-exports, and only when a name is asked for: the pure rooms
+One algebra says how a tensor lies across a mesh of devices, one planner moves it between any two layouts, and JAX
+runs it, from one laptop CPU to a cluster.  This front door only re-exports, and only when a name is asked for: the pure rooms
 (`lamina.sharding`, `lamina.planning`) import without JAX.
 """
 
@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "lamina.errors": ("ConversionError", "DeviceError", "LaminaError", "LayoutError", "PlanError", "TransformError"),
+    "lamina.errors": "ConversionError DeviceError LaminaError LayoutError PlanError TransformError",
     "lamina.sharding": (
         "CPU Accelerator Device DeviceMapping DeviceMesh Dim DimSpec DistributedBufferType DistributedTensorType "
         "DistributedType NamedMapping P Partial Placement PlacementMapping ReduceOp Replicated Sharded ShardingSpec "
         "SpecEntry SymbolicDim TensorLayout accelerator_count global_shape_from_local local_shard_shape_from_global "
         "shard_shape"
-    ).split(),
-    "lamina.tensors": ("Tensor", "from_jax", "from_shards", "tensor"),
+    ),
+    "lamina.tensors": "Tensor from_jax from_shards tensor",
     "lamina.ops": (
         "accelerator all_gather all_reduce all_to_all cpu distributed_broadcast gpu ppermute reduce_scatter reshard "
         "shard to_device transfer_to"
-    ).split(),
+    ),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
-__all__ = sorted(_HOME_OF)  # noqa: PLE0605  # built from the one table above
+__all__ = sorted(_HOME_OF)
 
 
 def __getattr__(name: str) -> Any:
@@ -44,7 +44,7 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:  # what a type checker and an editor see
-    from lamina.errors import ConversionError, DeviceError, LaminaError, LayoutError, PlanError, TransformError
+    from lamina.errors import *  # noqa: F403
     from lamina.ops import *  # noqa: F403
     from lamina.sharding import *  # noqa: F403
-    from lamina.tensors import Tensor, from_jax, from_shards, tensor
+    from lamina.tensors import *  # noqa: F403

@@ -65,7 +65,8 @@ class Problems:
     """Collects everything that is wrong with one value, so that one error can say all of it.
 
     >>> problems = Problems()
-    >>> problems.add("axis 'a' is unknown"); problems.add("axis 'b' is used twice")
+    >>> problems.add("axis 'a' is unknown")
+    >>> problems.add("axis 'b' is used twice")
     >>> problems.check()
     Traceback (most recent call last):
     lamina.errors.LayoutError: axis 'a' is unknown; axis 'b' is used twice

@@ -136,8 +136,9 @@ class Tensor:
             return self._array
         why = "it has Partial axes" if held.lead else "it is uneven"
         raise ConversionError(
-            f"JAX can't say the layout {held.layout} of shape {held.shape}: {why}\n  fix: lamina.shard(x, mesh, ...) it to "
-            "a layout that divides evenly and has nothing Partial, or read x.numpy()"
+            f"JAX can't say the layout {held.layout} of shape {held.shape}: {why}\n"
+            "  fix: lamina.shard(x, mesh, ...) it to a layout that divides evenly and has nothing Partial, "
+            "or read x.numpy()"
         )
 
     def item(self, *index: int) -> Any:
@@ -259,8 +260,10 @@ def from_shards(shards: Sequence[Any], mapping: DeviceMapping, shape: Sequence[i
     [0.0, 0.0, 1.0]
     """
     with explained(
-        "from_shards(shards, mapping)", mapping=mapping, fix="give one shard per mesh position, each of the shape that "
-        "lamina.sharding.local_shard_shape_from_global says"
+        "from_shards(shards, mapping)",
+        mapping=mapping,
+        fix="give one shard per mesh position, each of the shape that "
+        "lamina.sharding.local_shard_shape_from_global says",
     ):
         arrays = [part if isinstance(part, jax.Array) else np.asarray(part) for part in shards]
         if len(arrays) != mapping.mesh.num_devices:
@@ -270,7 +273,9 @@ def from_shards(shards: Sequence[Any], mapping: DeviceMapping, shape: Sequence[i
         layout = mapping.layout(len(full))
         check_rank(layout, full)
         if local_shapes(full, layout) != found:
-            raise LayoutError(f"shards of shapes {found} don't make up {full}, whose shards are {local_shapes(full, layout)}")
+            raise LayoutError(
+                f"shards of shapes {found} don't make up {full}, whose shards are {local_shapes(full, layout)}"
+            )
         kinds = {np.dtype(part.dtype) for part in arrays}
         if len(kinds) > 1:
             raise LayoutError(f"the shards have different dtypes: {sorted(kind.name for kind in kinds)}")

@@ -169,6 +169,11 @@ def test_the_obvious_route_is_taken(source, target, steps):
     assert [str(step) for step in found.steps] == steps
 
 
+def test_what_makes_blocks_smaller_comes_before_what_sends_them():
+    found = plan(Layout(GRID, [("x",), (), ()]), Layout(GRID, [(), ("x",), ("y",)]), (8, 8, 8))
+    assert [str(step) for step in found.steps] == ["slice dim 2 over y", "all-to-all over x from dim 0 to dim 1"]
+
+
 def test_an_uneven_dim_is_gathered_whole_because_its_blocks_nest_in_no_other_grid():
     found = plan(Layout(GRID, [("x", "y")]), Layout(GRID, [("x",)]), (10,))
     assert [str(step) for step in found.steps] == ["all-gather dim 0 over (x,y)", "slice dim 0 over x"]
@@ -199,7 +204,7 @@ def test_a_memory_limit_is_kept_or_refused(pair, eighths):
         )
     else:
         assert not found.steps or found.peak_memory <= limit
-        assert found.bytes_received >= freely.bytes_received
+        assert found.bytes_received >= freely.bytes_received * (1 - 1e-9)
         check(found)
 
 

@@ -55,8 +55,7 @@ def identity(op: ReduceOp, dtype: Any) -> np.ndarray:
         return np.ones((), dtype)
     if op in (ReduceOp.SUM, ReduceOp.AVG):
         return np.zeros((), dtype)
-    if jnp.issubdtype(dtype, jnp.complexfloating):
-        raise LayoutError(f"{op} of {np.dtype(dtype).name} isn't defined: complex numbers have no order")
+    _check_ordered(op, dtype)
     lowest = op is ReduceOp.MAX
     if dtype == np.bool_:
         return np.asarray(not lowest)
@@ -72,6 +71,7 @@ def combine(pieces: Any, op: ReduceOp, axis: int = 0) -> Any:
     Bools: sum is `or`, prod is `and`.  AVG of integers and bools is the floor of the exact mean.
     """
     dtype = pieces.dtype
+    _check_ordered(op, dtype)
     if op is ReduceOp.AVG and not jnp.issubdtype(dtype, jnp.inexact):
         return _floor_mean(pieces, axis)
     if dtype == jnp.bool_:
@@ -88,6 +88,11 @@ def combine(pieces: Any, op: ReduceOp, axis: int = 0) -> Any:
             return jnp.min(pieces, axis=axis)
         case ReduceOp.AVG:
             return jnp.sum(pieces, axis=axis, dtype=dtype) / jnp.asarray(pieces.shape[axis], dtype)
+
+
+def _check_ordered(op: ReduceOp, dtype: Any) -> None:
+    if op in (ReduceOp.MAX, ReduceOp.MIN) and jnp.issubdtype(dtype, jnp.complexfloating):
+        raise LayoutError(f"{op} of {np.dtype(dtype).name} isn't defined: complex numbers have no order")
 
 
 def _floor_mean(pieces: Any, axis: int) -> Any:

@@ -8,6 +8,7 @@ form, so that the collective itself always sees equal parts.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import Any
 
 import jax
@@ -44,9 +45,9 @@ def run_step(step: Step, x: Any, layout: Layout, shape: Shape) -> Any:
                 pairs = permutation(layout, step.after(layout))
                 return lax.ppermute(x, tuple(layout.sizes), pairs) if pairs else x
             case AllReduce(axes, op):
-                return _all_reduce(x, axes, op, layout.count(axes))
+                return _all_reduce(x, axes, op, layout.sizes)
             case ReduceScatter(axes, op, dim):
-                return _reduce_scatter(_enter(x, layout, dim, axes), axes, op, dim, layout.count(axes))
+                return _reduce_scatter(_enter(x, layout, dim, axes), axes, op, dim, layout.sizes)
             case Unreduce(axis, op):
                 return _unreduce(x, axis, op, layout, shape)
 
@@ -102,21 +103,33 @@ def _slice(x: Any, sizes: Mapping[str, int], dim: int, axes: Axes) -> Any:
     return lax.dynamic_slice_in_dim(x, axis_index(sizes, axes) * size, size, dim)
 
 
-def _all_reduce(x: Any, axes: Axes, op: ReduceOp, count: int) -> Any:
+def _all_reduce(x: Any, axes: Axes, op: ReduceOp, sizes: Mapping[str, int]) -> Any:
+    count = prod(sizes[axis] for axis in axes)
     if native := _native(op, x.dtype, count):
         return native(x, axes, None)
     # No collective for it: reduce-scatter and gather where a dim can be cut, else gather all pieces.
     for dim, size in enumerate(x.shape):
         if size and size % count == 0:
-            return lax.all_gather(_reduce_scatter(x, axes, op, dim, count), axes, axis=dim, tiled=True)
-    return combine(lax.all_gather(x, axes, axis=0, tiled=False), op)
+            return lax.all_gather(_reduce_scatter(x, axes, op, dim, sizes), axes, axis=dim, tiled=True)
+    return _combine(lax.all_gather(x, axes, axis=0, tiled=False), axes, op, sizes)
 
 
-def _reduce_scatter(x: Any, axes: Axes, op: ReduceOp, dim: int, count: int) -> Any:
+def _reduce_scatter(x: Any, axes: Axes, op: ReduceOp, dim: int, sizes: Mapping[str, int]) -> Any:
+    count = prod(sizes[axis] for axis in axes)
     if op.is_linear and (native := _native(op, x.dtype, count)):
         return native(x, axes, dim)
     parts = jnp.moveaxis(x.reshape(*x.shape[:dim], count, x.shape[dim] // count, *x.shape[dim + 1 :]), dim, 0)
-    return combine(lax.all_to_all(parts, axes, split_axis=0, concat_axis=0, tiled=True), op)
+    return _combine(lax.all_to_all(parts, axes, split_axis=0, concat_axis=0, tiled=True), axes, op, sizes)
+
+
+def _combine(pieces: Any, axes: Axes, op: ReduceOp, sizes: Mapping[str, int]) -> Any:
+    """Pieces along array axis 0, one per device of the group, reduced from the last mesh axis to the first."""
+    pieces = pieces.reshape(*(sizes[axis] for axis in axes), *pieces.shape[1:])
+    standing = list(axes)
+    for axis in reversed([name for name in sizes if name in axes]):
+        pieces = combine(pieces, op, standing.index(axis))
+        standing.remove(axis)
+    return pieces
 
 
 def _native(op: ReduceOp, dtype: Any, count: int) -> Any:

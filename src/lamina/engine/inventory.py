@@ -46,8 +46,10 @@ def resolve(device: Device) -> Any:
         return there[device.id]
     if not there:
         raise DeviceError(f"{device}: this process sees no accelerator, only {inventory()}")
-    fix = "" if isinstance(device, Accelerator) else (
-        f'\n  fix: jax.config.update("jax_num_cpu_devices", {device.id + 1}) before anything uses JAX'
+    fix = (
+        ""
+        if isinstance(device, Accelerator)
+        else (f'\n  fix: jax.config.update("jax_num_cpu_devices", {device.id + 1}) before anything uses JAX')
     )
     raise DeviceError(f"{device}: there is no such device, only {inventory()}{fix}")
 

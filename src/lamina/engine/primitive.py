@@ -12,8 +12,8 @@ AVG     their sum / n           n copies
 
 so its transpose is Dᵀ_A · Eᵀ_B: what E made is read back by its transpose (SUM: the first piece; AVG: the sum), what D
 read is made by its transpose (SUM: n copies; AVG: n copies / n).  In words, the cotangent of a Partial(SUM) tensor is
-the same on all pieces, Replicated and Partial(SUM) being each other's dual; pieces that stay pieces are left alone.  The
-transposed transition is again a transition, planned like any other, between two pieces of local arithmetic.
+the same on all pieces, Replicated and Partial(SUM) being each other's dual; pieces that stay pieces are left alone.
+The transposed transition is again a transition, planned like any other, between two pieces of local arithmetic.
 
 MAX, MIN and PROD aren't linear.  Their derivative is that of the plain reduction over a stacked dim: the pieces of the
 axis are read as a dim of the tensor that is split over the axis (the same array, no data moves), that dim is made
@@ -23,7 +23,7 @@ the others.
 
 from __future__ import annotations
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import jax
@@ -67,6 +67,7 @@ def without_pieces(held: Storage) -> Storage:
     return held.with_layout(held.layout.replace(partial=()))
 
 
+@lru_cache(maxsize=4096)
 def route(source: Storage, target: Storage, memory_limit: float | None = None) -> tuple[Transition, ...]:
     """One transition; two where a Partial axis must be resolved before it is made anew (sum to max, say)."""
     if source is target:
@@ -75,7 +76,7 @@ def route(source: Storage, target: Storage, memory_limit: float | None = None) -
     anew = [axis for axis in target.lead if axis in source.lead and axis not in kept]
     if not anew:
         return (Transition(source, target, memory_limit),)
-    middle = source.with_layout(source.layout.replace(partial=kept))
+    middle = source.with_layout(source.layout.replace(partial=kept.items()))
     return Transition(source, middle, memory_limit), Transition(middle, target, memory_limit)
 
 

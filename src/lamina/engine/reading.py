@@ -41,7 +41,9 @@ def _named(sharding: NamedSharding, shape: tuple[int, ...], kind: str | None) ->
     mesh = inventory.mesh_of(sharding.mesh)
     layout = Layout(mesh.axes, [*dims, *[()] * (len(shape) - len(dims))])
     if not layout.is_even(shape):
-        raise ConversionError(f"the array of shape {shape} is uneven over {layout}, which JAX stores in a way of its own")
+        raise ConversionError(
+            f"the array of shape {shape} is uneven over {layout}, which JAX stores in a way of its own"
+        )
     return storage(mesh, layout, shape, kind)
 
 

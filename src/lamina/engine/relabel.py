@@ -8,6 +8,7 @@ program to prove it), so JAX differentiates and batches it by itself.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache, partial
 from math import prod
 from typing import Any
@@ -20,8 +21,8 @@ from lamina.sharding.layout import Axes
 from lamina.sharding.placements import ReduceOp
 
 
-def shards_as_pieces(x: Any, held: Storage, axes: Axes, op: ReduceOp) -> tuple[Any, Storage]:
-    """The same blocks with `axes` Partial instead of Sharded; the dims must be even."""
+def pieces_of(held: Storage, axes: Axes, op: ReduceOp) -> Storage:
+    """The storage of the same blocks with `axes` Partial instead of Sharded; the dims must be even."""
     layout = held.layout
     dims = [tuple(axis for axis in entry if axis not in axes) for entry in layout.dims]
     shape = tuple(
@@ -29,12 +30,12 @@ def shards_as_pieces(x: Any, held: Storage, axes: Axes, op: ReduceOp) -> tuple[A
         for size, entry in zip(held.shape, layout.dims, strict=True)
     )
     pieces = (*layout.partial, *((axis, op) for axis in axes))
-    target = storage(held.mesh, layout.replace(dims=dims, partial=pieces), shape, held.memory_kind)
-    return _program(held, target)(x), target
+    return storage(held.mesh, layout.replace(dims=dims, partial=pieces), shape, held.memory_kind)
 
 
 @lru_cache(maxsize=CACHED_PROGRAMS)
-def _program(source: Storage, target: Storage) -> Any:
+def as_pieces(source: Storage, target: Storage) -> Callable[[Any], Any]:
+    """The program from the array of `source` to that of `target = pieces_of(source, …)`."""
     return jax.jit(partial(_relabel, source=source, target=target))
 
 
@@ -53,5 +54,3 @@ def _relabel(x: Any, source: Storage, target: Storage) -> Any:
     moved = jax.numpy.transpose(x.reshape(sizes), order)
     assert prod(target.array_shape) == moved.size
     return laid_out(moved.reshape(target.array_shape), target)
-
-

@@ -27,7 +27,7 @@ from lamina.sharding.layout import check_rank
 class Storage:
     """Where a tensor of `shape` with `layout` lies on `mesh`, and as what array.  Make them with `storage(...)`."""
 
-    __slots__ = ("_hash", "_mapping", "_sharding", "array_shape", "layout", "lead", "mesh", "memory_kind", "shape")
+    __slots__ = ("_hash", "_mapping", "_sharding", "array_shape", "layout", "lead", "memory_kind", "mesh", "shape")
 
     def __init__(self, mesh: DeviceMesh, layout: Layout, shape: tuple[int, ...], memory_kind: str | None):
         check_rank(layout, shape)

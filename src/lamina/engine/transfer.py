@@ -55,7 +55,9 @@ def _host_block(value: np.ndarray, box: Block, mark: str | None, target: Storage
         op = target.layout.reduce_op(mark)
         assert op is not None
         block = np.broadcast_to(identity(op, value.dtype), block.shape)
-    padding = [(0, full - held) for full, held in zip(target.layout.padded_block(target.shape), block.shape, strict=True)]
+    padding = [
+        (0, full - held) for full, held in zip(target.layout.padded_block(target.shape), block.shape, strict=True)
+    ]
     if any(after for _, after in padding):
         block = np.pad(block, padding)
     return block.reshape((1,) * len(target.lead) + block.shape)

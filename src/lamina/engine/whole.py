@@ -1,4 +1,4 @@
-"""The same transitions on one device, where the array is whole: simulated meshes, and arrays that JAX partitions itself.
+"""The same transitions where the array is whole: on one device (simulated meshes), or partitioned by JAX itself.
 
 Without device boundaries a transition is short: reduce the pieces that the target doesn't keep, take the padding off,
 put the target's padding on, make the target's new pieces.  What a device would hold is a part of the result, so
@@ -70,7 +70,7 @@ def permute_blocks(x: Any, held: Storage, pairs: tuple[tuple[int, int], ...]) ->
     inside = blocks_first.shape[len(outer) :]
     flat = blocks_first.reshape(origin.size, *inside)
     taken = jnp.where((origin >= 0).reshape(-1, *[1] * len(inside)), flat[np.maximum(origin, 0)], 0).astype(x.dtype)
-    back = np.argsort(outer + inner)
+    back = [int(axis) for axis in np.argsort(outer + inner)]
     return jnp.transpose(taken.reshape(blocks_first.shape), back).reshape(x.shape)
 
 

@@ -1,6 +1,8 @@
 """Thin user verbs: each turns its arguments into storages, and lets the engine do it."""
 
-from lamina.ops.communication import all_gather, all_reduce, all_to_all, distributed_broadcast, ppermute, reduce_scatter
+from lamina.ops.gather import all_gather, all_to_all, distributed_broadcast
+from lamina.ops.permute import ppermute
+from lamina.ops.reduce import all_reduce, reduce_scatter
 from lamina.ops.shard import reshard, shard
 from lamina.ops.transfer import accelerator, cpu, gpu, to_device, transfer_to
 

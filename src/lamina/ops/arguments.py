@@ -11,7 +11,7 @@ import numpy as np
 from lamina.engine import compat, primitive, programs, transfer
 from lamina.engine.storage import Storage, storage
 from lamina.errors import LayoutError, Problems
-from lamina.sharding import DeviceMapping, Layout
+from lamina.sharding import DeviceMapping
 from lamina.sharding.layout import Axes
 from lamina.tensors import Tensor, from_jax, tensor
 
@@ -56,11 +56,9 @@ def relocate(x: Any, target: Storage, memory_limit: float | None = None, donate:
     return Tensor(array, target)
 
 
-def relayout(t: Tensor, layout: Layout) -> Tensor:
+def relayout(t: Tensor, target: Storage) -> Tensor:
     """The same value in another layout of the same mesh."""
-    held = t._held
-    target = held.with_layout(layout)
-    return t if held is target else Tensor(primitive.transition(t._array, held, target), target)
+    return t if t._held is target else Tensor(primitive.transition(t._array, t._held, target), target)
 
 
 def storage_for(mapping: DeviceMapping, shape: tuple[int, ...]) -> Storage:
@@ -68,30 +66,28 @@ def storage_for(mapping: DeviceMapping, shape: tuple[int, ...]) -> Storage:
     return storage(mapping.mesh, mapping.layout(len(shape)), shape, getattr(mapping, "memory_kind", None))
 
 
-def dim_of(t: Tensor, dim: Any, argument: str) -> int:
+def dim_of(held: Storage, dim: Any, argument: str) -> int:
     """A dim argument, checked and made non-negative."""
     if isinstance(dim, bool) or not hasattr(dim, "__index__"):
         raise TypeError(f"{argument} must be an integer, not {dim!r}")
-    if not -t.ndim <= dim < t.ndim:
-        raise LayoutError(f"{argument}={dim} is out of range for a tensor of shape {t.shape}")
-    return dim.__index__() % t.ndim
+    if not -held.rank <= dim < held.rank:
+        raise LayoutError(f"{argument}={dim} is out of range for a tensor of shape {held.shape}")
+    return dim.__index__() % held.rank
 
 
-def axes_of(t: Tensor, axes: Any, argument: str) -> Axes:
+def axes_of(held: Storage, axes: Any, argument: str) -> Axes:
     """Mesh axis names, checked, in mesh order: one name or an iterable of them."""
     names = [axes] if isinstance(axes, str) else list(axes) if isinstance(axes, Iterable) else [axes]
     problems = Problems()
     for name in names:
-        if name not in t.mesh.axis_names:
-            problems.add(f"{argument}: {name!r} is not an axis of the mesh {t.mesh}")
+        if name not in held.mesh.axis_names:
+            problems.add(f"{argument}: {name!r} is not an axis of the mesh {held.mesh}")
         elif names.count(name) > 1:
             problems.add(f"{argument}: axis {name!r} stands twice")
     problems.check()
-    return tuple(name for name in t.mesh.axis_names if name in names)
+    return tuple(name for name in held.mesh.axis_names if name in names)
 
 
-def described(t: Tensor) -> dict[str, Any]:
+def described(held: Storage) -> str:
     """What an error shows of a tensor."""
-    return {"tensor": f"{t.dtype.name}{list(t.shape)} lying as {t.layout}"}
-
-
+    return f"{list(held.shape)} lying as {held.layout}"

@@ -25,8 +25,8 @@ def shard(x: Any, mesh: DeviceMesh | None, dim_specs: Any, replicated_axes: Any 
 
     `x` is a Tensor, a jax.Array, host data, or a pytree of these (a plain list is a pytree, as everywhere in JAX); for
     a dict, `dim_specs` may be a dict of specs.  `dim_specs` has one entry per dim: None, an axis name, a tuple of names
-    (major to minor), or a DimSpec; dims that it doesn't reach stay whole.  An open DimSpec keeps the compatible sharding
-    that its dim has.  `replicated_axes` names mesh axes that must not be used.
+    (major to minor), or a DimSpec; dims that it doesn't reach stay whole.  An open DimSpec keeps the compatible
+    sharding that its dim has.  `replicated_axes` names mesh axes that must not be used.
 
     Keywords: `partial` (axes left unreduced: names, or a mapping from axis to ReduceOp), `memory_limit` (bytes that a
     device may hold at once on the way), `donate` (x's memory may be reused; x is gone afterwards).
@@ -101,7 +101,12 @@ def _within(target: Storage, x: Any, memory_limit: float | None) -> Storage:
 
 
 def _target(
-    shape: tuple[int, ...], held: Storage | None, mesh: DeviceMesh | None, dim_specs: Any, replicated_axes: Any, partial: Any
+    shape: tuple[int, ...],
+    held: Storage | None,
+    mesh: DeviceMesh | None,
+    dim_specs: Any,
+    replicated_axes: Any,
+    partial: Any,
 ) -> Storage:
     """The storage that the arguments ask for."""
     mesh = as_mesh(mesh)

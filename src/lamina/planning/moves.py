@@ -120,7 +120,11 @@ def _unreductions(layout: Layout, target: Layout) -> Iterator[Step]:
 def _all_to_alls(layout: Layout, target: Layout, shape: Shape, source: int, axes: Axes) -> Iterator[Step]:
     for dim, current in enumerate(layout.dims):
         wanted = target.dims[dim]
-        if dim != source and current + axes == wanted[: len(current) + len(axes)] and may_append(layout, shape, dim, axes):
+        if (
+            dim != source
+            and current + axes == wanted[: len(current) + len(axes)]
+            and may_append(layout, shape, dim, axes)
+        ):
             yield AllToAll(axes, source, dim)
 
 

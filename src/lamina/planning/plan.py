@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
+from itertools import pairwise
 
-from lamina.planning.steps import Step
+from lamina.planning.steps import Step, block_size
 from lamina.sharding.layout import Layout
 
 
@@ -37,10 +37,8 @@ class Plan:
     @cached_property
     def step_bytes(self) -> tuple[float, ...]:
         """What the device with the largest block receives in each step."""
-        return tuple(
-            step.bytes_received(layout, block_bytes(layout, self.shape, self.itemsize))
-            for step, layout in zip(self.steps, self.layouts, strict=False)
-        )
+        walk = zip(self.steps, self.layouts, strict=False)
+        return tuple(step.received(layout, self.shape) * self.itemsize for step, layout in walk)
 
     @property
     def bytes_received(self) -> float:
@@ -50,7 +48,7 @@ class Plan:
     def peak_memory(self) -> float:
         """The most bytes that one device holds at once: a step's input and output."""
         sizes = [block_bytes(layout, self.shape, self.itemsize) for layout in self.layouts]
-        return max((before + after for before, after in zip(sizes, sizes[1:], strict=False)), default=sizes[0])
+        return max((before + after for before, after in pairwise(sizes)), default=sizes[0])
 
     def __str__(self) -> str:
         lines = [f"{self.source}  →  {self.target}   shape {self.shape}"]
@@ -63,4 +61,4 @@ class Plan:
 
 def block_bytes(layout: Layout, shape: tuple[int, ...], itemsize: float) -> float:
     """The bytes of the largest block."""
-    return prod(layout.padded_block(shape)) * itemsize
+    return block_size(layout, shape) * itemsize

@@ -32,7 +32,7 @@ def plan(
       1. permute to (y,x),-: 64 B
     >>> plan(Layout(axes, [("x",)]), Layout(axes, [()]), (8,), memory_limit=40)
     Traceback (most recent call last):
-    lamina.errors.PlanError: no route from [x=2,y=2] x to [x=2,y=2] - keeps a device under 40 bytes; the best that was found needs 48
+    lamina.errors.PlanError: no route from [x=2,y=2] x to [x=2,y=2] - keeps ... under 40 bytes; the best needs 48
     """
     return _plan(source, target, tuple(shape), itemsize, memory_limit)
 
@@ -49,7 +49,7 @@ def _plan(source: Layout, target: Layout, shape: tuple[int, ...], itemsize: floa
         best = _plan(source, target, shape, itemsize, None)
         raise PlanError(
             f"no route from {source} to {target} keeps a device under {memory_limit:.0f} bytes; "
-            f"the best that was found needs {best.peak_memory:.0f}"
+            f"the best needs {best.peak_memory:.0f}"
         )
     return Plan(source, target, shape, itemsize, steps)
 
@@ -77,6 +77,6 @@ def _search(
             if memory_limit is not None and block + block_bytes(after, shape, itemsize) > memory_limit:
                 continue
             left = unresolved.intersection(after.partial_axes)
-            cost = received + step.bytes_received(layout, block)
+            cost = received + step.received(layout, shape)
             heapq.heappush(queue, (cost, length + 1, next(order), after, left, (*steps, step)))
     return None

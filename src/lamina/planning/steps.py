@@ -3,19 +3,20 @@
 A step says what happens along some mesh axes, with no devices and no data.  `step.after(layout)` is the only
 definition of what it does to a layout; the engine lowers it, the numpy interpreter plays it, the cost model weighs it.
 
-======================================  ==================================================  ===========================
-step                                    layout before → after                               bytes that a device receives
-======================================  ==================================================  ===========================
-`Slice(dim, axes)`                      copies along axes → axes appended to dim            0
+======================================  ==================================================  ==========================
+step                                    layout before → after                               what a device receives
+======================================  ==================================================  ==========================
+`Slice(dim, axes)`                      copies along axes → axes appended to dim            nothing
 `AllGather(dim, axes)`                  axes at the minor end of dim → copies               (k-1) · block
 `AllToAll(axes, source, target)`        axes from the minor end of one dim to another's     (k-1)/k · block
-`Permute(dims)`                         the same blocks on other devices                    ≤ block
+`Permute(dims)`                         the same blocks on other devices                    block
 `AllReduce(axes, op)`                   Partial → copies                                    2(k-1)/k · block
 `ReduceScatter(axes, op, dim)`          Partial → axes appended to dim                      (k-1)/k · block
-`Unreduce(axis, op)`                    copies → Partial (the first keeps, others identity) 0
-======================================  ==================================================  ===========================
+`Unreduce(axis, op)`                    copies → Partial (the first keeps, others identity) nothing
+======================================  ==================================================  ==========================
 
-with k devices along the axes and `block` the bytes of the (padded) block before the step.
+with k devices along the axes and `block` the padded block before the step; where a dim is cut unevenly, its padded
+parts count.
 
 *When a step may be taken.*  A dim that doesn't divide evenly has blocks that nest in no other grid (10 over (2,2) is
 3,3,2,2, but over 2 is 5,5), so its axes come and go all at once: see `Layout`'s one rule and `may_append`.
@@ -26,10 +27,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from lamina.errors import LayoutError
 from lamina.sharding.layout import Axes, Layout
 from lamina.sharding.placements import ReduceOp
+
+Shape = Sequence[int]
+
+
+def block_size(layout: Layout, shape: Shape) -> int:
+    """The elements of the largest block."""
+    return prod(layout.padded_block(shape))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +55,7 @@ class Slice:
     def after(self, layout: Layout) -> Layout:
         return _append(layout, self.dim, self.axes)
 
-    def bytes_received(self, layout: Layout, block: float) -> float:
+    def received(self, layout: Layout, shape: Shape) -> float:
         return 0.0
 
     def __str__(self) -> str:
@@ -70,8 +79,8 @@ class AllGather:
     def after(self, layout: Layout) -> Layout:
         return _remove(layout, self.dim, self.axes)
 
-    def bytes_received(self, layout: Layout, block: float) -> float:
-        return (layout.count(self.axes) - 1) * block
+    def received(self, layout: Layout, shape: Shape) -> float:
+        return (layout.count(self.axes) - 1) * block_size(layout, shape)
 
     def __str__(self) -> str:
         return f"all-gather dim {self.dim} over {_names(self.axes)}"
@@ -92,9 +101,10 @@ class AllToAll:
     def after(self, layout: Layout) -> Layout:
         return _append(_remove(layout, self.source, self.axes), self.target, self.axes)
 
-    def bytes_received(self, layout: Layout, block: float) -> float:
-        count = layout.count(self.axes)
-        return (count - 1) / count * block
+    def received(self, layout: Layout, shape: Shape) -> float:
+        part = list(layout.padded_block(shape))
+        part[self.target] = self.after(layout).padded_block(shape)[self.target]
+        return (layout.count(self.axes) - 1) * prod(part)
 
     def __str__(self) -> str:
         return f"all-to-all over {_names(self.axes)} from dim {self.source} to dim {self.target}"
@@ -119,8 +129,8 @@ class Permute:
             raise LayoutError(f"a permute can't change the grid {layout.grid} of {layout} into {after.grid}")
         return after
 
-    def bytes_received(self, layout: Layout, block: float) -> float:
-        return block
+    def received(self, layout: Layout, shape: Shape) -> float:
+        return block_size(layout, shape)
 
     def __str__(self) -> str:
         return "permute to " + ",".join(_names(axes) for axes in self.dims)
@@ -140,9 +150,9 @@ class AllReduce:
     def after(self, layout: Layout) -> Layout:
         return _resolve(layout, self.axes, self.op)
 
-    def bytes_received(self, layout: Layout, block: float) -> float:
+    def received(self, layout: Layout, shape: Shape) -> float:
         count = layout.count(self.axes)
-        return 2 * (count - 1) / count * block
+        return 2 * (count - 1) / count * block_size(layout, shape)
 
     def __str__(self) -> str:
         return f"all-reduce {self.op} over {_names(self.axes)}"
@@ -163,9 +173,8 @@ class ReduceScatter:
     def after(self, layout: Layout) -> Layout:
         return _append(_resolve(layout, self.axes, self.op), self.dim, self.axes)
 
-    def bytes_received(self, layout: Layout, block: float) -> float:
-        count = layout.count(self.axes)
-        return (count - 1) / count * block
+    def received(self, layout: Layout, shape: Shape) -> float:
+        return (layout.count(self.axes) - 1) * block_size(self.after(layout), shape)
 
     def __str__(self) -> str:
         return f"reduce-scatter {self.op} over {_names(self.axes)} into dim {self.dim}"
@@ -187,7 +196,7 @@ class Unreduce:
             raise LayoutError(f"axis {self.axis!r} is not replicated in {layout}")
         return layout.replace(partial=(*layout.partial, (self.axis, self.op)))
 
-    def bytes_received(self, layout: Layout, block: float) -> float:
+    def received(self, layout: Layout, shape: Shape) -> float:
         return 0.0
 
     def __str__(self) -> str:
@@ -200,18 +209,22 @@ Step = Slice | AllGather | AllToAll | Permute | AllReduce | ReduceScatter | Unre
 # -- when a step may be taken -----------------------------------------------------------------------------------------
 
 
-def may_append(layout: Layout, shape: Sequence[int], dim: int, axes: Axes) -> bool:
+def may_append(layout: Layout, shape: Shape, dim: int, axes: Axes) -> bool:
     """Do blocks of the dim stay within blocks when these axes are appended (or, after it, taken away again)?
 
     >>> layout = Layout({"x": 2, "y": 2}, [("x",), ()])
-    >>> may_append(layout, (8, 10), 0, ("y",)), may_append(layout, (10, 10), 0, ("y",)), may_append(layout, (8, 9), 1, ("y",))
+    >>> (
+    ...     may_append(layout, (8, 10), 0, ("y",)),
+    ...     may_append(layout, (10, 10), 0, ("y",)),
+    ...     may_append(layout, (8, 9), 1, ("y",)),
+    ... )
     (True, False, True)
     """
     current = layout.dims[dim]
     return not current or shape[dim] % layout.count((*current, *axes)) == 0
 
 
-def may_remove(layout: Layout, shape: Sequence[int], dim: int, axes: Axes) -> bool:
+def may_remove(layout: Layout, shape: Shape, dim: int, axes: Axes) -> bool:
     """Is what remains of the dim's blocks, once these minor axes are gathered, what the smaller grid says?"""
     return len(axes) == len(layout.dims[dim]) or shape[dim] % layout.grid[dim] == 0
 

@@ -8,7 +8,8 @@ symbols (sizes, so >= 0) to an integer: a polynomial over symbols and floor divi
    rounding up, `-(-n // 4) == (n + 3) // 4`. Dims that are `==` always mean the same. Identities between several
    quotients are not all found: `n // 3 + (n + 1) // 3 + (n + 2) // 3 == n` is False; `join_sizes` finds this one.
 2. Smallest kind: a constant is an `int`, a lone symbol a `SymbolicDim`, anything else an `AlgebraicDim`.
-3. Binding symbols before or after arithmetic gives the same ints, Python's, unless a divisor is 0: `m * n // n` is `m`.
+3. Binding symbols before or after arithmetic gives the same ints, Python's; but a divisor counts as other than 0 until
+   it is bound: `m * n // n` is `m`, and `n // n` is 1.
 4. `x % y` is `x - y * (x // y)`, so `x // y * y + x % y == x`; only the text shows a `%`.
 5. `parse_dim(str(dim)) == dim`.
 6. The layout rule is `split_sizes`.
@@ -18,11 +19,11 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import lru_cache
 from keyword import iskeyword
-from math import gcd
+from math import gcd, prod
 from numbers import Integral
 from typing import Any, NamedTuple, final
 from unicodedata import is_normalized
@@ -68,11 +69,12 @@ class _Expression:
     def __ge__(self, other: _Dim) -> bool: return _compare(">=", operator.ge, self, other)
     def __bool__(self) -> bool: raise TypeError(f"{self!r} has no truth value yet: {_how_to_bind(self)}")
     def __index__(self) -> int: raise TypeError(f"{self!r} is no int yet: {_how_to_bind(self)}")
+    def __repr__(self) -> str: return f"{type(self).__name__}({str(self)!r})"
     # fmt: on
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class SymbolicDim(_Expression):
     """A symbol: a size that is known by name only. Its name is an identifier, as in Python.
 
@@ -80,7 +82,7 @@ class SymbolicDim(_Expression):
     (SymbolicDim('n'), 'batch_size', False)
     >>> SymbolicDim("n + 1")
     Traceback (most recent call last):
-    ValueError: a symbol's name is an identifier such as 'n', not 'n + 1' (parse_dim reads expressions)
+    ValueError: a symbol's name is an identifier like 'n', not 'n + 1' (parse_dim reads expressions)
     """
 
     name: str
@@ -90,18 +92,14 @@ class SymbolicDim(_Expression):
         if not isinstance(name, str):
             raise TypeError(f"a symbol's name is a str, not {name!r}")
         if not name.isidentifier() or iskeyword(name) or not is_normalized("NFKC", name):
-            fix = "parse_dim reads expressions"
-            raise ValueError(f"a symbol's name is an identifier such as 'n', not {name!r} ({fix})")
-
-    def __repr__(self) -> str:
-        return f"SymbolicDim({self.name!r})"
+            raise ValueError(f"a symbol's name is an identifier like 'n', not {name!r} (parse_dim reads expressions)")
 
     def __str__(self) -> str:
         return self.name
 
 
 @final
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(frozen=True, slots=True, repr=False, init=False)
 class AlgebraicDim(_Expression):
     """A composed expression: what arithmetic gives when it's neither an int nor a lone symbol.
 
@@ -123,11 +121,8 @@ class AlgebraicDim(_Expression):
     def __reduce__(self) -> tuple[Any, ...]:
         return AlgebraicDim, (str(self),)  # as text, so that a pickle outlives a change of the normal form
 
-    def __repr__(self) -> str:
-        return f"AlgebraicDim({str(self)!r})"
-
     def __str__(self) -> str:
-        return _text(dict(self.terms))
+        return _text(self)
 
 
 _Dim = int | SymbolicDim | AlgebraicDim
@@ -142,9 +137,6 @@ def Dim(value: DimLike) -> _Dim:
     >>> Dim(-1)
     Traceback (most recent call last):
     ValueError: a dim is 0 or more, not -1
-    >>> Dim(True)
-    Traceback (most recent call last):
-    TypeError: a dim is an int, the name of a symbol or a symbolic dim, not True
     """
     if isinstance(value, _Expression):
         return value
@@ -168,7 +160,9 @@ def free_symbols(dim: DimLike) -> frozenset[str]:
     >>> sorted(free_symbols((Dim("n") + 3) // Dim("m"))), free_symbols(4), free_symbols(Dim("n") - Dim("n"))
     (['m', 'n'], frozenset(), frozenset())
     """
-    return _names(_polynomial(dim))
+    atoms = (atom for monomial, _ in _terms(_any_dim(dim)) for atom in monomial)
+    names = ({x} if isinstance(x, str) else free_symbols(x.numerator) | free_symbols(x.divisor) for x in atoms)
+    return frozenset[str]().union(*names)
 
 
 def substitute(dim: DimLike, bindings: Mapping[str, DimLike]) -> _Dim:
@@ -179,9 +173,19 @@ def substitute(dim: DimLike, bindings: Mapping[str, DimLike]) -> _Dim:
     (3, AlgebraicDim('4*m'), AlgebraicDim('m - n'))
     >>> substitute(n // m, {"m": 0})
     Traceback (most recent call last):
-    ZeroDivisionError: n divided by 0
+    ZeroDivisionError: n // m: m is 0
     """
-    return _dim(_bind(_polynomial(dim), {name: _polynomial(Dim(value)) for name, value in bindings.items()}))
+    bindings = {name: Dim(value) for name, value in bindings.items()}
+
+    def value(atom: _Atom) -> _Dim:
+        if isinstance(atom, str):
+            return Dim(bindings.get(atom, atom))
+        x, y = (substitute(part, bindings) for part in atom)
+        if y == 0:
+            raise ZeroDivisionError(f"{atom}: {atom.divisor} is 0")
+        return x // y
+
+    return sum(prod(map(value, monomial), start=c) for monomial, c in _terms(_any_dim(dim)))
 
 
 def parse_dim(text: str) -> _Dim:
@@ -237,9 +241,11 @@ def join_sizes(sizes: Sequence[DimLike]) -> _Dim:
     (10, SymbolicDim('n'), AlgebraicDim('n + n // 2'))
     """
     parts = [Dim(size) for size in sizes]
-    found = (n for i in (-1, 0) for n in _undivided(parts[i], len(parts)) if _is_split(n, parts))
-    total = sum(parts)
-    return total if is_static(total) else next(found, total)
+    total, k = sum(parts), len(parts)
+    if isinstance(total, int):
+        return total
+    candidates = (n for part in (parts[-1], parts[0]) for n in _undivided(part, k) if n // k == parts[-1])
+    return next((n for n in candidates if [*split_sizes(n, k)] == parts), total)
 
 
 def split_offset(n: int, k: int, i: int) -> int:
@@ -257,17 +263,16 @@ def split_offset(n: int, k: int, i: int) -> int:
     return i * (n // k) + min(i, n % k)
 
 
-def _is_split(n: _Dim, parts: Sequence[_Dim]) -> bool:
-    k = len(parts)
-    return all(part == (n + (k - 1 - i)) // k for i, part in enumerate(parts))
-
-
 def _shard_count(k: int) -> int:
     if not _is_int(k):
         raise TypeError(f"a number of shards is an int, not {k!r}")
     if k < 1:
         raise ValueError(f"a dim is split into 1 shard or more, not {k}")
     return int(k)
+
+
+def _any_dim(value: DimLike) -> _Dim:
+    return int(value) if _is_int(value) else Dim(value)  # arithmetic may give an int below 0
 
 
 def _is_int(value: object) -> bool:
@@ -279,59 +284,79 @@ def _how_to_bind(dim: Any) -> str:
     return f"bind {', '.join(names)} first, by substitute(dim, {{{', '.join(f'{name!r}: ...' for name in names)}}})"
 
 
-# The normal form: a polynomial maps monomials to coefficients, none of them 0; a monomial is a sorted tuple of atoms;
-# an atom is the name of a symbol or a quotient, rounded down.
+# The normal form: a dim is a sum of terms, in order; a term is a monomial and its coefficient, which isn't 0;
+# a monomial is a sorted tuple of atoms; an atom is the name of a symbol or a quotient.
 
 
 class _Quotient(NamedTuple):
-    numerator: _Terms
-    divisor: _Terms
+    """Its numerator divided by its divisor, rounded down."""
+
+    numerator: _Dim
+    divisor: _Dim
+
+    def __str__(self) -> str:
+        return f"{_operand(self.numerator)} // {_operand(self.divisor)}"
 
 
 _Atom = str | _Quotient
 _Monomial = tuple[_Atom, ...]
-_Terms = tuple[tuple[_Monomial, int], ...]  # a polynomial's items, in order
-_Polynomial = dict[_Monomial, int]
+_Term = tuple[_Monomial, int]
+_Terms = tuple[_Term, ...]
 
 
-def _atom_order(atom: _Atom) -> tuple[Any, ...]:
-    return (0, atom) if isinstance(atom, str) else (1, *([(_order(m), c) for m, c in terms] for terms in atom))
+def _terms(dim: _Dim) -> _Terms:
+    if isinstance(dim, int):
+        return (((), dim),) if dim else ()
+    return dim.terms if isinstance(dim, AlgebraicDim) else (((dim.name,), 1),)
 
 
-def _order(monomial: _Monomial) -> tuple[Any, ...]:
-    """Higher degrees first, then by name: a graded order, as the long division in `_divide` needs it."""
-    return -len(monomial), [_atom_order(atom) for atom in monomial]
-
-
-def _terms(polynomial: _Polynomial) -> _Terms:
-    return tuple(sorted(polynomial.items(), key=lambda term: _order(term[0])))
-
-
-def _polynomial(dim: DimLike) -> _Polynomial:
-    if _is_int(dim):
-        return _lift(times=int(dim))
-    dim = Dim(dim)
-    return dict(dim.terms) if isinstance(dim, AlgebraicDim) else _lift(str(dim))
-
-
-def _dim(polynomial: _Polynomial) -> _Dim:
-    match _terms(polynomial):
+def _dim(*terms: _Term) -> _Dim:
+    """The sum of any terms: everything that is an `AlgebraicDim` comes from here, in normal form."""
+    total: dict[_Monomial, int] = {}
+    for monomial, coefficient in terms:
+        total[monomial] = total.get(monomial, 0) + coefficient
+    match tuple(sorted(((m, c) for m, c in total.items() if c), key=_term_order)):
         case ():
             return 0
         case (((), constant),):
             return constant
         case (((str(name),), 1),):
             return SymbolicDim(name)
-        case terms:
+        case ordered:
             dim = object.__new__(AlgebraicDim)
-            object.__setattr__(dim, "terms", terms)
+            object.__setattr__(dim, "terms", ordered)
             return dim
 
 
-def _operate(rule: Callable[[_Polynomial, _Polynomial], _Polynomial], left: Any, right: Any) -> Any:
-    if all(isinstance(side, _Expression) or _is_int(side) for side in (left, right)):
-        return _dim(rule(_polynomial(left), _polynomial(right)))
-    return NotImplemented
+def _term_order(term: _Term) -> tuple[Any, ...]:
+    """Higher degrees first, then by name: a graded order, as the long division in `_divide` needs it."""
+    monomial, coefficient = term
+    return -len(monomial), [_atom_order(atom) for atom in monomial], coefficient < 0, abs(coefficient)
+
+
+def _atom_order(atom: _Atom) -> tuple[Any, ...]:
+    return (0, atom) if isinstance(atom, str) else (1, *([*map(_term_order, _terms(dim))] for dim in atom))
+
+
+def _product(one: _Term, other: _Term) -> _Term:
+    return tuple(sorted(one[0] + other[0], key=_atom_order)), one[1] * other[1]
+
+
+def _weight(dim: _Dim) -> tuple[Any, ...]:
+    return sum(c < 0 for _, c in _terms(dim)), [*map(_term_order, _terms(dim))]
+
+
+def _quotients(dim: _Dim) -> Iterator[tuple[_Monomial, int, _Monomial, _Quotient]]:
+    """Each quotient: the monomial that it is in, the coefficient, the monomial's other atoms, itself."""
+    for monomial, coefficient in _terms(dim):
+        for i, atom in enumerate(monomial):
+            if isinstance(atom, _Quotient):
+                yield monomial, coefficient, monomial[:i] + monomial[i + 1 :], atom
+
+
+def _operate(rule: Callable[[Any, Any], _Dim], left: Any, right: Any) -> Any:
+    known = all(isinstance(side, _Expression) or _is_int(side) for side in (left, right))
+    return rule(_any_dim(left), _any_dim(right)) if known else NotImplemented
 
 
 def _compare(sign: str, relation: Callable[[int, int], bool], left: Any, right: Any) -> Any:
@@ -341,87 +366,48 @@ def _compare(sign: str, relation: Callable[[int, int], bool], left: Any, right: 
     return difference if difference is NotImplemented else relation(difference, 0)
 
 
-def _names(polynomial: _Polynomial) -> frozenset[str]:
-    atoms = {atom for monomial in polynomial for atom in monomial}
-    inner = (_names(dict(terms)) for atom in atoms if not isinstance(atom, str) for terms in atom)
-    return frozenset(atom for atom in atoms if isinstance(atom, str)).union(*inner)
+# fmt: off
+def _add(a: _Dim, b: _Dim) -> _Dim: return _dim(*_terms(a), *_terms(b))
+def _subtract(a: _Dim, b: _Dim) -> _Dim: return _add(a, _multiply(-1, b))
+def _multiply(a: _Dim, b: _Dim) -> _Dim: return _dim(*(_product(x, y) for x in _terms(a) for y in _terms(b)))
+def _modulo(a: _Dim, b: _Dim) -> _Dim: return a - b * (a // b)
+# fmt: on
 
 
-def _bind(polynomial: _Polynomial, bindings: Mapping[str, _Polynomial]) -> _Polynomial:
-    def value(atom: _Atom) -> _Polynomial:
-        if isinstance(atom, str):
-            return bindings.get(atom, _lift(atom))
-        return _floor_divide(*(_bind(dict(terms), bindings) for terms in atom))
-
-    return _sum(reduce(_multiply, map(value, monomial), _lift(times=c)) for monomial, c in polynomial.items())
-
-
-def _lift(*atoms: _Atom, times: int = 1) -> _Polynomial:
-    return {atoms: times} if times else {}
-
-
-def _sum(polynomials: Iterable[_Polynomial]) -> _Polynomial:
-    return reduce(_add, polynomials, _lift(times=0))
-
-
-def _add(a: _Polynomial, b: _Polynomial, times: int = 1) -> _Polynomial:
-    total = dict(a)
-    for monomial, coefficient in b.items():
-        total[monomial] = total.get(monomial, 0) + times * coefficient
-    return {monomial: coefficient for monomial, coefficient in total.items() if coefficient}
-
-
-def _subtract(a: _Polynomial, b: _Polynomial) -> _Polynomial:
-    return _add(a, b, -1)
-
-
-def _multiply(a: _Polynomial, b: _Polynomial) -> _Polynomial:
-    return _sum(_lift(*sorted(x + y, key=_atom_order), times=c * d) for x, c in a.items() for y, d in b.items())
-
-
-def _modulo(a: _Polynomial, b: _Polynomial) -> _Polynomial:
-    return _subtract(a, _multiply(b, _floor_divide(a, b)))
-
-
-def _floor_divide(a: _Polynomial, b: _Polynomial) -> _Polynomial:
-    if not b:
-        raise ZeroDivisionError(f"{_text(a)} divided by 0")
+@lru_cache(maxsize=4096)  # 0.1 ms without; the sizes of shards come back again and again
+def _floor_divide(a: _Dim, b: _Dim) -> _Dim:
+    if b == 0:
+        raise ZeroDivisionError(f"{a} divided by 0")
+    if a == 0:
+        return 0
     if _terms(b)[0][1] < 0:
-        a, b = _subtract({}, a), _subtract({}, b)
+        return -a // -b
     if (lowest := _cancel(a, b)) != (a, b):
-        return _floor_divide(*lowest)
+        return operator.floordiv(*lowest)
     if (flat := _flatten(a, b)) is not None:
         return flat
     exact, rest = _divide(a, b)
-    if exact:
-        return _add(exact, _floor_divide(rest, b))
-    if not rest:
-        return rest
+    if exact != 0:
+        return exact + rest // b
     if _is_positive(b):
         # rest // b is also its negative, rounded up, negated: -((b - 1 - rest) // b). The lighter is the normal form.
-        exact, mirror = _divide(_subtract(_subtract(b, _lift()), rest), b)
+        exact, mirror = _divide(b - 1 - rest, b)
         if _flatten(mirror, b) is not None or _weight(mirror) < _weight(rest):
-            return _subtract({}, _add(exact, _floor_divide(mirror, b)))
-    return _lift(_Quotient(_terms(rest), _terms(b)))
+            return -(exact + mirror // b)
+    return _dim(((_Quotient(rest, b),), 1))
 
 
-def _is_positive(b: _Polynomial) -> bool:
+def _is_positive(b: _Dim) -> bool:
     """Whether a divisor surely is: a constant or a product of symbols. Its leading coefficient is positive."""
-    return len(b) == 1 and all(isinstance(atom, str) for monomial in b for atom in monomial)
+    return len(_terms(b)) == 1 and not any(_quotients(b))
 
 
-def _weight(polynomial: _Polynomial) -> tuple[Any, ...]:
-    terms = _terms(polynomial)
-    return sum(c < 0 for _, c in terms), [(_order(monomial), c < 0, abs(c)) for monomial, c in terms]
-
-
-def _cancel(a: _Polynomial, b: _Polynomial) -> tuple[_Polynomial, _Polynomial]:
+def _cancel(a: _Dim, b: _Dim) -> tuple[_Dim, _Dim]:
     """Drop common factors. With a positive divisor the constant may round down: (4*n + 3) // 6 is (2*n + 1) // 3."""
-    common = gcd(*b.values(), *(c for monomial, c in a.items() if monomial or not _is_positive(b)))
-    a, b = ({monomial: c // common for monomial, c in x.items() if c // common} for x in (a, b))
-    first, *others = [*b, *a]
+    common = gcd(*(c for _, c in _terms(b)), *(c for monomial, c in _terms(a) if monomial or not _is_positive(b)))
+    first, *others = [monomial for x in (b, a) for monomial, c in _terms(x) if c // common]
     shared = tuple(x for i, x in enumerate(first) if all(other.count(x) > first[:i].count(x) for other in others))
-    a, b = ({_without(monomial, shared) or (): c for monomial, c in x.items()} for x in (a, b))
+    a, b = (_dim(*((_without(m, shared) or (), c // common) for m, c in _terms(x) if c // common)) for x in (a, b))
     return a, b
 
 
@@ -434,65 +420,43 @@ def _without(monomial: _Monomial, factor: _Monomial) -> _Monomial | None:
     return tuple(rest)
 
 
-def _divide(a: _Polynomial, b: _Polynomial) -> tuple[_Polynomial, _Polynomial]:
+def _divide(a: _Dim, b: _Dim) -> tuple[_Dim, _Dim]:
     """Long division: the exact part, and a rest that is the same for all `a` that differ by multiples of `b`."""
     lead, unit = _terms(b)[0]
-    exact: _Polynomial = {}
-    rest: _Polynomial = {}
-    while a:
+    exact, rest = _dim(), _dim()
+    while a != 0:
         monomial, coefficient = _terms(a)[0]
         cofactor = _without(monomial, lead)
-        if cofactor is not None and (times := coefficient // unit):
-            exact[cofactor] = times
-            a = _subtract(a, _multiply({cofactor: times}, b))
-        if left := a.get(monomial):
-            rest[monomial] = left
-            a = _subtract(a, {monomial: left})
+        times = 0 if cofactor is None else coefficient // unit
+        part, left = _dim((cofactor or (), times)), _dim((monomial, coefficient - times * unit))
+        exact, rest, a = exact + part, rest + left, a - part * b - left
     return exact, rest
 
 
-def _flatten(a: _Polynomial, b: _Polynomial) -> _Polynomial | None:
+def _flatten(a: _Dim, b: _Dim) -> _Dim | None:
     """(x // y + z) // b as (x + y*z) // (y*b), and the same for -(x // y), which is (y - 1 - x) // y; else None."""
     match list(_quotients(a)):
-        case [(monomial, (), (numerator, divisor))] if _is_positive(b) and abs(a[monomial]) == 1:
-            x, y, z = dict(numerator), dict(divisor), _subtract(a, {monomial: a[monomial]})
-            if a[monomial] == 1:
-                return _floor_divide(_add(x, _multiply(y, z)), _multiply(y, b))
-            if _is_positive(y):
-                mirror = _subtract(_subtract(y, _lift()), x)
-                return _floor_divide(_add(mirror, _multiply(y, z)), _multiply(y, b))
+        case [(_, 1, (), (x, y) as quotient)] if _is_positive(b):
+            return (x + y * (a - _dim(((quotient,), 1)))) // (y * b)
+        case [(_, -1, (), (x, y) as quotient)] if _is_positive(b) and _is_positive(y):
+            return (y - 1 - x + y * (a + _dim(((quotient,), 1)))) // (y * b)
     return None
-
-
-def _quotients(polynomial: _Polynomial) -> Iterator[tuple[_Monomial, _Monomial, _Quotient]]:
-    for monomial, _ in _terms(polynomial):
-        for i, atom in enumerate(monomial):
-            if isinstance(atom, _Quotient):
-                yield monomial, monomial[:i] + monomial[i + 1 :], atom
 
 
 def _undivided(part: _Dim, k: int) -> Iterator[_Dim]:
     """Dims that may give `part` when divided by `k`: one that was (x // y) // k is now x // (k*y), in lowest terms."""
-    polynomial = _polynomial(part)
-    for monomial, _, (x, y) in _quotients(polynomial):
-        others = _add(polynomial, _lift(*monomial), -polynomial[monomial])
-        content = gcd(k, *(c for _, c in y))
+    for monomial, coefficient, _, (x, y) in _quotients(part):
+        others = part - _dim((monomial, coefficient))
+        content = gcd(k, *(c for _, c in _terms(y)))
         for cancelled in (d for d in range(1, k + 1) if k % d == 0 and content % (k // d) == 0):
             for constant in range(cancelled):
-                numerator = _add(_lift(times=constant), dict(x), cancelled)
-                whole = _floor_divide(numerator, {m: c * cancelled // k for m, c in y})
-                yield _dim(_add(_multiply(_lift(times=k), others), whole, polynomial[monomial]))
+                yield k * others + coefficient * ((cancelled * x + constant) // (cancelled * y // k))
 
-
-# Text.
 
 _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-}
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
+}  # fmt: skip
 
 
 def _read(node: ast.expr) -> Any:
@@ -508,18 +472,19 @@ def _read(node: ast.expr) -> Any:
     raise ValueError(ast.unparse(node))
 
 
-def _text(polynomial: _Polynomial) -> str:
+def _text(dim: _Dim) -> str:
     """The terms in order, what is added before what is subtracted."""
-    terms: list[tuple[_Monomial, int, list[str]]] = []  # monomial (for the order), coefficient, factors
-    for monomial, rest, quotient in _quotients(polynomial):
-        for cofactor, times, text, meaning in _readings(rest, quotient, polynomial.get(monomial, 0)):
-            if times and all(c * polynomial.get(m, 0) >= c * c for m, c in meaning.items()):
-                polynomial = _subtract(polynomial, meaning)
-                terms.append(((*cofactor, quotient), times, [*map(_atom_text, cofactor), text]))
+    written: list[tuple[_Monomial, int, list[str]]] = []  # monomial (for the order), coefficient, factors
+    for monomial, _, rest, quotient in _quotients(dim):
+        now = dict(_terms(dim))
+        for cofactor, times, text, meaning in _readings(rest, quotient, now.get(monomial, 0)):
+            if meaning != 0 and all(c * now.get(m, 0) >= c * c for m, c in _terms(meaning)):
+                dim -= meaning
+                written.append(((*cofactor, quotient), times, [*map(str, cofactor), text]))
                 break
-    terms += [(monomial, coefficient, [*map(_atom_text, monomial)]) for monomial, coefficient in polynomial.items()]
+    written += [(monomial, coefficient, [*map(str, monomial)]) for monomial, coefficient in _terms(dim)]
     text = ""
-    for _, coefficient, factors in sorted(terms, key=lambda term: (term[1] < 0, _order(term[0]))):
+    for _, coefficient, factors in sorted(written, key=lambda term: (term[1] < 0, _term_order(term[:2]))):
         if abs(coefficient) != 1 or not factors:
             factors = [str(abs(coefficient)), *factors]
         bare = len(factors) == 1 and (text or coefficient > 0)
@@ -529,27 +494,18 @@ def _text(polynomial: _Polynomial) -> str:
     return text or "0"
 
 
-_Reading = tuple[_Monomial, int, str, _Polynomial]  # cofactor, its coefficient, text, what all this stands for
-
-
-def _readings(rest: _Monomial, quotient: _Quotient, coefficient: int) -> Iterator[_Reading]:
-    """How a quotient and the terms around it may read instead: rounded up, or with `%`."""
-    x, y, z = dict(quotient.numerator), dict(quotient.divisor), _lift(quotient)
-    if y == _lift(times=2):
-        meaning = _multiply(_lift(*rest, times=-coefficient), _subtract(x, z))
-        yield rest, -coefficient, f"{_operand(_add(x, _lift()))} // 2", meaning
-    lead, unit = quotient.divisor[0]
+def _readings(rest: _Monomial, quotient: _Quotient, c: int) -> Iterator[tuple[_Monomial, int, str, _Dim]]:
+    """How c * rest * quotient, with other terms, may read: cofactor, coefficient, text (rounded up, or %), meaning."""
+    (x, y), z = quotient, _dim(((quotient,), 1))
+    if y == 2:
+        yield rest, -c, f"{_operand(x + 1)} // 2", _dim((rest, -c)) * (x - z)
+    lead, unit = _terms(y)[0]
     cofactor = _without(rest, lead)
-    if cofactor is not None and coefficient % unit == 0:
-        times = -coefficient // unit
-        meaning = _multiply(_lift(*cofactor, times=times), _subtract(x, _multiply(y, z)))
-        yield cofactor, times, f"{_operand(x)} % {_operand(y)}", meaning
+    if cofactor is not None and c % unit == 0:
+        times = -c // unit
+        yield cofactor, times, f"{_operand(x)} % {_operand(y)}", _dim((cofactor, times)) * (x - y * z)
 
 
-def _atom_text(atom: _Atom) -> str:
-    return atom if isinstance(atom, str) else " // ".join(_operand(dict(terms)) for terms in atom)
-
-
-def _operand(polynomial: _Polynomial) -> str:
-    text = _text(polynomial)
+def _operand(dim: _Dim) -> str:
+    text = _text(dim)
     return text if text.isidentifier() or text.isdecimal() else f"({text})"

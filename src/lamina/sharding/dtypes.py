@@ -12,11 +12,25 @@ _BITS = {
     "bool": 8,
     **{f"{sign}int{bits}": bits for sign in ("", "u") for bits in (2, 4, 8, 16, 32, 64)},
     **{"float16": 16, "bfloat16": 16, "float32": 32, "float64": 64, "complex64": 64, "complex128": 128},
-    **{f"float8_{kind}": 8 for kind in ("e3m4", "e4m3", "e4m3b11fnuz", "e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu")},
+    **{
+        f"float8_{kind}": 8
+        for kind in ("e3m4", "e4m3", "e4m3b11fnuz", "e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu")
+    },
     "float4_e2m1fn": 4,
 }
-_SHORT = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "c64": "complex64", "c128": "complex128"}
-_SHORT |= {f"{sign}{bits}": f"{name}{bits}" for sign, name in (("i", "int"), ("s", "int"), ("u", "uint")) for bits in (2, 4, 8, 16, 32, 64)}
+_SHORT = {
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "f32": "float32",
+    "f64": "float64",
+    "c64": "complex64",
+    "c128": "complex128",
+}
+_SHORT |= {
+    f"{sign}{bits}": f"{name}{bits}"
+    for sign, name in (("i", "int"), ("s", "int"), ("u", "uint"))
+    for bits in (2, 4, 8, 16, 32, 64)
+}
 _PYTHON = {bool: "bool", int: "int32", float: "float32", complex: "complex64"}
 
 

@@ -5,8 +5,9 @@ A `Layout` says, with nothing but axis names and sizes, what every position of a
 
 **The meaning.**  Let a tensor have shape (n0, n1, …), and dim d be split over the axes (a, b, …), major to minor:
 
-* the dim is cut into K = |a|·|b|·… blocks by one rule (`dims.split_offset`): block i starts at i·⌊n/K⌋ + min(i, n mod K),
-  so that sizes differ by at most one, larger first; nested axes and one flat axis of their product agree;
+* the dim is cut into K = |a|·|b|·… blocks by one rule (`dims.split_offset`): block i starts at i·⌊n/K⌋ +
+  min(i, n mod K), so that sizes differ by at most one, larger first; nested axes and one flat axis of their product
+  agree;
 * the device at coordinates (…, a=i, b=j, …) holds block i·|b| + j; axes that aren't named hold copies;
 * along a Partial axis the devices hold *pieces*, and the global value is the reduction of the pieces.  Where several
   axes are Partial, the reduction goes from the last mesh axis to the first (it matters when their ops don't commute).
@@ -49,6 +50,7 @@ class Layout:
     dims: tuple[Axes, ...]
     partial: tuple[tuple[str, ReduceOp], ...]
     sizes: dict[str, int]
+    _hash: int
 
     def __init__(
         self,
@@ -199,7 +201,7 @@ def check_rank(layout: Layout, shape: Sequence[object]) -> None:
         raise LayoutError(f"the layout {layout} has {layout.rank} dims, but the shape {tuple(shape)} has {len(shape)}")
 
 
-def _check_use(sizes: Mapping[str, int], dims: Sequence[Axes], pieces: Mapping[str, ReduceOp]) -> None:
+def _check_use(sizes: Mapping[str, int], dims: Sequence[Sequence[str]], pieces: Mapping[str, ReduceOp]) -> None:
     users: dict[str, list[str]] = {}
     for d, entry in enumerate(dims):
         for axis in entry:

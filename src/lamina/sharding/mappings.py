@@ -91,10 +91,15 @@ class PlacementMapping(DeviceMapping):
 
     __slots__ = ("_mesh", "placements")
 
+    _mesh: DeviceMesh
+    placements: tuple[Placement, ...]
+
     def __init__(self, mesh: DeviceMesh | None, placements: Iterable[Placement]):
         mesh, placements = as_mesh(mesh), tuple(placements)
         if len(placements) != mesh.ndim:
-            raise LayoutError(f"{len(placements)} placements {list(placements)} for the {mesh.ndim} axes of the mesh {mesh}")
+            raise LayoutError(
+                f"{len(placements)} placements {list(placements)} for the {mesh.ndim} axes of the mesh {mesh}"
+            )
         for placement in placements:
             if not isinstance(placement, Placement):
                 raise TypeError(f"{placement!r} is not a placement: use Replicated(), Sharded(dim) or Partial(op)")
@@ -107,7 +112,11 @@ class PlacementMapping(DeviceMapping):
 
     @property
     def is_fully_replicated(self) -> bool:
-        return all(isinstance(p, Replicated) for p, size in zip(self.placements, self._mesh.mesh_shape, strict=True) if size > 1)
+        return all(
+            isinstance(p, Replicated)
+            for p, size in zip(self.placements, self._mesh.mesh_shape, strict=True)
+            if size > 1
+        )
 
     @property
     def is_fully_resolved(self) -> bool:
@@ -125,7 +134,9 @@ class PlacementMapping(DeviceMapping):
                     pass
                 case Sharded(axis):
                     if not -tensor_rank <= axis < tensor_rank:
-                        raise LayoutError(f"{placement} on mesh axis {name!r} is out of range for a tensor of rank {tensor_rank}")
+                        raise LayoutError(
+                            f"{placement} on mesh axis {name!r} is out of range for a tensor of rank {tensor_rank}"
+                        )
                     dims[axis].append(name)
                 case Partial(op):
                     unreduced[name] = op
@@ -142,7 +153,9 @@ class PlacementMapping(DeviceMapping):
 
     def _meaning(self) -> tuple:
         real = [p for p, size in zip(self.placements, self._mesh.mesh_shape, strict=True) if size > 1]
-        if any(not isinstance(p, (Replicated, Sharded, Partial)) or (isinstance(p, Sharded) and p.axis < 0) for p in real):
+        if any(
+            not isinstance(p, (Replicated, Sharded, Partial)) or (isinstance(p, Sharded) and p.axis < 0) for p in real
+        ):
             return self._mesh, self.placements
         rank = 1 + max((p.axis for p in real if isinstance(p, Sharded)), default=-1)
         seen = [p if size > 1 else Replicated() for p, size in zip(self.placements, self._mesh.mesh_shape, strict=True)]
@@ -171,12 +184,18 @@ class NamedMapping(DeviceMapping):
     (Sharded(0), Partial(MAX))
     >>> NamedMapping(mesh, [None, ("tp", "dp")]).to_placements()
     Traceback (most recent call last):
-    lamina.errors.ConversionError: dim 1 is split over ('tp', 'dp'), but placements can only say the mesh's own order ('dp', 'tp')
-    >>> with mesh: NamedMapping(spec=["tp"])
+    lamina.errors.ConversionError: dim 1 is split over ('tp', 'dp'), but placements can only say ... order ('dp', 'tp')
+    >>> with mesh:
+    ...     NamedMapping(spec=["tp"])
     NamedMapping('[dp=2,tp=4] tp')
     """
 
     __slots__ = ("_mesh", "_partial", "dim_specs", "memory_kind")
+
+    _mesh: DeviceMesh
+    _partial: tuple[tuple[str, ReduceOp], ...]
+    dim_specs: tuple[DimSpec, ...]
+    memory_kind: str | None
 
     def __init__(
         self,
@@ -238,7 +257,9 @@ class NamedMapping(DeviceMapping):
             written = tuple(axis for axis in dim.axes if sizes[axis] > 1)
             in_order = tuple(axis for axis in self._mesh.axis_names if axis in written)
             if written != in_order:
-                problems.add(f"dim {d} is split over {written}, but placements can only say the mesh's own order {in_order}")
+                problems.add(
+                    f"dim {d} is split over {written}, but placements can only say the mesh's own order {in_order}"
+                )
             if dim.is_open:
                 problems.add(f"dim {d} is open, which placements can't say")
             if dim.priority:
@@ -250,7 +271,9 @@ class NamedMapping(DeviceMapping):
         return tuple(placements.get(axis, Replicated()) for axis in self._mesh.axis_names)
 
     def to_named_sharding(self, tensor_rank: int) -> NamedMapping:
-        if len(self.dim_specs) > tensor_rank and any(self.dim_specs[d] != DimSpec() for d in range(tensor_rank, len(self.dim_specs))):
+        if len(self.dim_specs) > tensor_rank and any(
+            self.dim_specs[d] != DimSpec() for d in range(tensor_rank, len(self.dim_specs))
+        ):
             raise LayoutError(f"the spec {self} has {len(self.dim_specs)} entries for a tensor of rank {tensor_rank}")
         dims = (*self.dim_specs, *[DimSpec()] * tensor_rank)[:tensor_rank]
         return NamedMapping(self._mesh, dims, unreduced=self.unreduced, memory_kind=self.memory_kind)
@@ -267,7 +290,9 @@ class NamedMapping(DeviceMapping):
 
     def _meaning(self) -> tuple:
         sizes = dict(self._mesh.axes)
-        dims = [DimSpec(tuple(a for a in dim.axes if sizes[a] > 1), dim.is_open, dim.priority) for dim in self.dim_specs]
+        dims = [
+            DimSpec(tuple(a for a in dim.axes if sizes[a] > 1), dim.is_open, dim.priority) for dim in self.dim_specs
+        ]
         while dims and dims[-1] == DimSpec():
             dims.pop()
         pieces = tuple((axis, op) for axis, op in self._partial if sizes[axis] > 1)

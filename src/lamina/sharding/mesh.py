@@ -33,10 +33,16 @@ class DeviceMesh:
     (DeviceMesh([tp=4], simulated on CPU(0)), (4, 2))
     >>> DeviceMesh((CPU(0), CPU(0), CPU(1)), (3,), ("x",))
     Traceback (most recent call last):
-    lamina.errors.LayoutError: mesh [x=3]: CPU(0) stands at 2 positions; devices must be all distinct, or all the same (a simulated mesh)
+    lamina.errors.LayoutError: mesh [x=3]: CPU(0) stands at 2 positions; devices must be all distinct, or all ...
     """
 
     __slots__ = ("_by_name", "_hash", "axis_names", "devices", "mesh_shape")
+
+    devices: tuple[Device, ...]
+    mesh_shape: tuple[int, ...]
+    axis_names: tuple[str, ...]
+    _by_name: dict[str, int]
+    _hash: int
 
     def __init__(self, devices: Sequence[Device], mesh_shape: Sequence[int], axis_names: Sequence[str]):
         names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
@@ -66,7 +72,8 @@ class DeviceMesh:
         needed, there = math.prod(shape), default_devices()
         if needed > len(there):
             raise DeviceError(
-                f"a mesh [{_axes_text(shape, names)}] needs {needed} devices, but there are {len(there)}: {list(there)}\n"
+                f"a mesh [{_axes_text(shape, names)}] needs {needed} devices, but there are {len(there)}: "
+                f"{list(there)}\n"
                 f"  fix: DeviceMesh.simulated({shape}, {names}) needs only one device; "
                 f'or, on a CPU, jax.config.update("jax_num_cpu_devices", {needed}) before anything uses JAX'
             )

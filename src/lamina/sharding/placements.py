@@ -18,7 +18,8 @@ from lamina.errors import LayoutError
 class ReduceOp(StrEnum):
     """How the values that the devices of a Partial axis hold make up the global value.
 
-    AVG of integers and bools is the floor of the mean; SUM and PROD of bools are `or` and `and`, as in numpy.
+    AVG of integers and bools is the floor of the mean, axis by axis; SUM and PROD of bools are `or` and `and`, as in
+    numpy.
     """
 
     SUM = "sum"
@@ -29,16 +30,20 @@ class ReduceOp(StrEnum):
 
     @property
     def is_linear(self) -> bool:
-        """Linear reductions commute with each other, and have a gradient that needs no values."""
+        """Linear reductions have a gradient that needs no values."""
         return self in (ReduceOp.SUM, ReduceOp.AVG)
 
     def commutes_with(self, other: ReduceOp) -> bool:
         """May reductions over two axes, one with each op, change places?
 
-        >>> ReduceOp.SUM.commutes_with(ReduceOp.AVG), ReduceOp.SUM.commutes_with(ReduceOp.MAX)
+        AVG doesn't, not even with itself: of integers it is a floor, and floors in another order differ.
+
+        >>> ReduceOp.MAX.commutes_with(ReduceOp.MAX), ReduceOp.SUM.commutes_with(ReduceOp.MAX)
         (True, False)
+        >>> ReduceOp.AVG.commutes_with(ReduceOp.AVG), ReduceOp.AVG.commutes_with(ReduceOp.SUM)
+        (False, False)
         """
-        return self == other or (self.is_linear and other.is_linear)
+        return self == other != ReduceOp.AVG
 
 
 def as_reduce_op(op: object, where: str = "reduce_op") -> ReduceOp:

@@ -58,7 +58,7 @@ def global_shape_from_local(local_shape: Sequence[Any], mesh: DeviceMesh, placem
     (12, 5)
     >>> global_shape_from_local([(3,), (1,), (2,), (2,)], mesh, [Sharded(0)])
     Traceback (most recent call last):
-    lamina.errors.LayoutError: the local shapes [(3,), (1,), (2,), (2,)] are not those of any tensor: a dim of 8 over [x=4] x would give [(2,), (2,), (2,), (2,)]
+    lamina.errors.LayoutError: the local shapes [(3,), (1,), (2,), (2,)] are not those of any tensor: a dim of 8 ...
     """
     local_shape = list(local_shape)
     if local_shape and all(isinstance(entry, (tuple, list)) for entry in local_shape):

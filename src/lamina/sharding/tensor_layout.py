@@ -27,6 +27,11 @@ class TensorLayout(DeviceMapping):
 
     __slots__ = ("_layout", "dtype", "mapping", "shape")
 
+    dtype: str
+    shape: tuple[Any, ...]
+    mapping: DeviceMapping
+    _layout: Layout
+
     def __init__(self, dtype: Any, shape: Sequence[Any], mapping: DeviceMapping):
         if not isinstance(mapping, DeviceMapping):
             raise TypeError(f"mapping must be a lamina DeviceMapping, not {mapping!r}")

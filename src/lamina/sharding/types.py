@@ -54,9 +54,16 @@ class DistributedType:
     """
 
     __slots__ = ("_mapping", "dtype", "mesh", "shape")
+
+    dtype: str
+    shape: tuple[Any, ...]
+    mesh: DeviceMesh
+    _mapping: NamedMapping
     _local: type = TensorType
 
-    def __init__(self, dtype: Any, shape: Sequence[Any], mesh: DeviceMesh, placements: Sequence[Placement] | DeviceMapping):
+    def __init__(
+        self, dtype: Any, shape: Sequence[Any], mesh: DeviceMesh, placements: Sequence[Placement] | DeviceMapping
+    ):
         dims = tuple(Dim(d) for d in shape)
         mapping = placements if isinstance(placements, DeviceMapping) else PlacementMapping(mesh, placements)
         set_ = object.__setattr__
@@ -95,7 +102,7 @@ class DistributedType:
         return type(self), (self.dtype, self.shape, self.mesh, self._mapping)
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self._key() == other._key()  # type: ignore[attr-defined]
+        return type(self) is type(other) and self._key() == other._key()
 
     def __hash__(self) -> int:
         return hash(self._key())

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import lamina
-from lamina.planning.moves import kept_pieces
+from lamina.planning.pieces import kept_pieces
 from lamina.planning.simulate import Blocks, combine, identity, positions
 from lamina.sharding import DeviceMesh, NamedMapping, ReduceOp
 from lamina.sharding.layout import Axes, Layout
@@ -43,9 +43,7 @@ def holding(blocks: Blocks, mesh: DeviceMesh, layout: Layout, shape: Sequence[in
 
 
 def held_by(t: lamina.Tensor) -> Blocks:
-    return {
-        where: np.asarray(shard) for where, shard in zip(positions(t.layout), t.shards, strict=True)
-    }
+    return {where: np.asarray(shard) for where, shard in zip(positions(t.layout), t.shards, strict=True)}
 
 
 def assert_holds(t: lamina.Tensor, expected: Blocks, layout: Layout | None = None) -> None:
@@ -113,6 +111,11 @@ def _slices(layout: Layout, shape: Sequence[int], at: Mapping[str, int]) -> tupl
     return *(slice(start, stop) for start, stop in layout.block(shape, at)), ...
 
 
+def compiled(fn: Any) -> Any:
+    """jax.jit without LLVM's optimisations: the tests compile much and compute little, and this halves their time."""
+    return jax.jit(fn, compiler_options={"xla_backend_optimization_level": 0})
+
+
 def runs(fn: Any, jitted: bool) -> Any:
     """The function as it is, or under jax.jit."""
-    return jax.jit(fn) if jitted else fn
+    return compiled(fn) if jitted else fn

@@ -122,7 +122,12 @@ def loss(value: Any) -> Any:
 
 
 def assert_right_derivatives(
-    op: Callable[[Any], Any], want: Callable[[Any], Any], t: lamina.Tensor, *, from_pieces: bool = False, jit: bool = True
+    op: Callable[[Any], Any],
+    want: Callable[[Any], Any],
+    t: lamina.Tensor,
+    *,
+    from_pieces: bool = False,
+    jit: bool = True,
 ) -> None:
     """`op` on the Tensor against `want` on its value (or its pieces)."""
     direction = any_tensor(t.mesh, t.layout, t.shape, seed=1, dtype=t.dtype)
@@ -194,7 +199,9 @@ CASES = [
     Case("all_to_all behind another axis", (6, 6), (X, Y), lambda t: lamina.all_to_all(t, 0, 1)),
     Case("all_to_all, not tiled", (3, 6), ((), Y), lambda t: lamina.all_to_all(t, 0, 1, tiled=False), untiled),
     Case("distributed_broadcast of shards", (5, 4), (YX, ()), lamina.distributed_broadcast),
-    Case("distributed_broadcast of pieces", (4,), ((),), lamina.distributed_broadcast, partial={"x": "min", "y": "sum"}),
+    Case(
+        "distributed_broadcast of pieces", (4,), ((),), lamina.distributed_broadcast, partial={"x": "min", "y": "sum"}
+    ),
     Case(
         "ppermute over the whole mesh",
         (6, 2),

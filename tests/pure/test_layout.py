@@ -171,7 +171,7 @@ def test_nested_axes_are_one_flat_axis_major_to_minor(sizes, size, data):
 
 @given(laid_out())
 def test_a_replicated_value_made_into_pieces_reduces_to_itself(case):
-    """`keeps_the_value` says what a device holds; reducing from the last mesh axis to the first gives the value back."""
+    """`keeps_the_value` says what a device holds; reducing from the last axis to the first gives the value."""
     layout, _ = case
     value = 3.0
     axes = list(layout.sizes)
@@ -182,7 +182,7 @@ def test_a_replicated_value_made_into_pieces_reduces_to_itself(case):
     for axis in reversed(axes):
         at, groups = axes.index(axis), defaultdict(list)
         for where, piece in pieces.items():
-            groups[where[:at] + (0,) + where[at + 1 :]].append(piece)
+            groups[(*where[:at], 0, *where[at + 1 :])].append(piece)
         op = layout.reduce_op(axis)
         if op is None:
             assert all(len(set(held)) == 1 for held in groups.values())

@@ -425,7 +425,7 @@ def test_to_the_same_mesh_changes_nothing(case):
 
 @given(placed(), st.data())
 def test_mappings_that_are_equal_stay_equal_on_another_mesh(case, data):
-    """Whichever dialect it is written in: placements on a mesh with other axis order can't say the nesting, and refuse."""
+    """Whatever the dialect: placements on a mesh with another axis order can't say the nesting, and refuse."""
     mapping, rank = case
     assume(all(p.axis >= 0 for p in mapping.placements if isinstance(p, Sharded)))
     names = tuple(data.draw(st.permutations(mapping.mesh.axis_names)))
@@ -438,6 +438,16 @@ def test_mappings_that_are_equal_stay_equal_on_another_mesh(case, data):
             expected.to_placements()
     else:
         assert moved == expected
+
+
+def test_the_nesting_of_placements_is_kept_or_refused_on_a_mesh_with_another_order():
+    """On the mesh [tp=4,dp=2], two Sharded(0) would mean (tp,dp), with the rows in another order."""
+    there = MESH["tp", "dp"]
+    one, other = PlacementMapping(MESH, [Sharded(0), Sharded(0)]), NamedMapping(MESH, [("dp", "tp")])
+    assert one == other
+    assert other.to_mesh(there).spec == (("dp", "tp"),)
+    with pytest.raises(ConversionError, match="order"):
+        one.to_mesh(there)
 
 
 @pytest.mark.parametrize("bad", ["mesh", 3, (2, 4)])

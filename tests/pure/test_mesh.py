@@ -1,4 +1,4 @@
-"""The device mesh: its four invariants in order, then what it answers.  No JAX: `create` and `default` are in tests/errors."""
+"""The device mesh: its four invariants in order, then what it answers.  `create` needs JAX: see tests/errors."""
 
 from __future__ import annotations
 
@@ -275,7 +275,9 @@ ALL_KINDS = [
 def test_copies_are_equal(mesh):
     for twin in (pickle.loads(pickle.dumps(mesh)), copy.deepcopy(mesh), copy.copy(mesh)):
         assert twin == mesh and hash(twin) == hash(mesh) and repr(twin) == repr(mesh)
-        assert [twin.coordinates(d) for d in range(twin.num_devices)] == [*map(mesh.coordinates, range(mesh.num_devices))]
+        assert [twin.coordinates(d) for d in range(twin.num_devices)] == [
+            *map(mesh.coordinates, range(mesh.num_devices))
+        ]
 
 
 def test_any_difference_tells_meshes_apart():

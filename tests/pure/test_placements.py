@@ -12,6 +12,7 @@ import pytest
 from lamina.errors import LayoutError
 from lamina.sharding import Partial, Placement, ReduceOp, Replicated, Sharded
 
+
 def average(values):
     """AVG of integers is the floor of the mean, axis by axis."""
     return sum(values) // len(values) if all(type(value) is int for value in values) else sum(values) / len(values)
@@ -100,5 +101,3 @@ def test_the_op_of_partial_is_one_of_five(bad):
     with pytest.raises(LayoutError) as caught:
         Partial(bad)
     assert str(caught.value) == f"Partial({bad!r}): the reduce op must be one of sum, avg, min, max, prod"
-
-

@@ -9,7 +9,8 @@ import pytest
 from lamina.errors import LayoutError
 from lamina.planning import AllGather, AllReduce, AllToAll, Permute, ReduceScatter, Slice, Step, Unreduce
 from lamina.planning.simulate import collect, scatter, step_forward
-from lamina.planning.steps import may_append, may_reduce, may_remove, may_unreduce
+from lamina.planning.pieces import may_reduce, may_unreduce
+from lamina.planning.steps import may_append, may_remove
 from lamina.sharding.layout import Axes, Layout
 from lamina.sharding.placements import ReduceOp
 from tests.strategies import OPS, Mesh, all_layouts, any_blocks

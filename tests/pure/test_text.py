@@ -57,8 +57,9 @@ def test_every_mesh_is_read_back(sizes):
 
 @given(any_layout(), st.randoms(use_true_random=False))
 def test_spaces_between_tokens_do_not_matter(layout, random):
-    spaced = "".join(c + " " * random.randint(0, 2) if c in "[]=,()+" else c for c in str(layout).replace("()", "( )"))
-    assert parse_layout(spaced.replace("( )", "()")) == layout
+    one_token = str(layout).replace("()", "∅")
+    spaced = "".join(c + " " * random.randint(0, 2) if c in "[]=,()+∅" else c for c in one_token)
+    assert parse_layout(spaced.replace("∅", "()")) == layout
 
 
 @pytest.mark.parametrize(
@@ -81,138 +82,28 @@ def test_by_hand(text, layout):
 
 # (read, text with a caret below the place, what is said)
 MISTAKES = [
-    (
-        parse_layout,
-        "x,-",
-        "^",
-        "expected '['",
-    ),
-    (
-        parse_layout,
-        "[=2] -",
-        " ^",
-        "expected an axis name",
-    ),
-    (
-        parse_layout,
-        "[x] -",
-        "  ^",
-        "expected '='",
-    ),
-    (
-        parse_layout,
-        "[x=a] -",
-        "   ^",
-        "expected a size",
-    ),
-    (
-        parse_layout,
-        "[x=0] -",
-        "   ^",
-        "a size must be >= 1",
-    ),
-    (
-        parse_layout,
-        "[x=2,x=3] -",
-        "     ^",
-        "axis 'x' stands twice",
-    ),
-    (
-        parse_layout,
-        "[x=2",
-        "    ^",
-        "expected ']'",
-    ),
-    (
-        parse_layout,
-        "[x=2,] -",
-        "     ^",
-        "expected an axis name",
-    ),
-    (
-        parse_layout,
-        "[x=2]",
-        "     ^",
-        "expected an axis name, '-' or '('",
-    ),
-    (
-        parse_layout,
-        "[x=2] x,,y",
-        "        ^",
-        "expected an axis name, '-' or '('",
-    ),
-    (
-        parse_layout,
-        "[x=2] x y",
-        "        ^",
-        "did not expect 'y'",
-    ),
-    (
-        parse_layout,
-        "[x=2] (),x",
-        "        ^",
-        "did not expect ','",
-    ),
-    (
-        parse_layout,
-        "[x=2] x +foo(x)",
-        "         ^",
-        "expected one of sum, avg, min, max, prod",
-    ),
-    (
-        parse_layout,
-        "[x=2] - +sum x",
-        "             ^",
-        "expected '('",
-    ),
-    (
-        parse_layout,
-        "[x=2] - +sum()",
-        "             ^",
-        "expected an axis name",
-    ),
-    (
-        parse_spec,
-        "x,(y",
-        "    ^",
-        "expected ')'",
-    ),
-    (
-        parse_spec,
-        "x!",
-        "  ^",
-        "expected a priority",
-    ),
-    (
-        parse_spec,
-        "x!?",
-        "  ^",
-        "expected a priority",
-    ),
-    (
-        parse_spec,
-        "",
-        "^",
-        "expected an axis name, '-' or '('",
-    ),
-    (
-        parse_spec,
-        "3",
-        "^",
-        "expected an axis name, '-' or '('",
-    ),
-    (
-        parse_mesh,
-        "x=2,y",
-        "     ^",
-        "expected '='",
-    ),
-    (
-        parse_mesh,
-        "[x=2] -",
-        "      ^",
-        "did not expect '-'",
-    ),
+    (parse_layout, "x,-", "^", "expected '['"),
+    (parse_layout, "[=2] -", " ^", "expected an axis name"),
+    (parse_layout, "[x] -", "  ^", "expected '='"),
+    (parse_layout, "[x=a] -", "   ^", "expected a size"),
+    (parse_layout, "[x=0] -", "   ^", "a size must be >= 1"),
+    (parse_layout, "[x=2,x=3] -", "     ^", "axis 'x' stands twice"),
+    (parse_layout, "[x=2", "    ^", "expected ']'"),
+    (parse_layout, "[x=2,] -", "     ^", "expected an axis name"),
+    (parse_layout, "[x=2]", "     ^", "expected an axis name, '-' or '('"),
+    (parse_layout, "[x=2] x,,y", "        ^", "expected an axis name, '-' or '('"),
+    (parse_layout, "[x=2] x y", "        ^", "did not expect 'y'"),
+    (parse_layout, "[x=2] (),x", "        ^", "did not expect ','"),
+    (parse_layout, "[x=2] x +foo(x)", "         ^", "expected one of sum, avg, min, max, prod"),
+    (parse_layout, "[x=2] - +sum x", "             ^", "expected '('"),
+    (parse_layout, "[x=2] - +sum()", "             ^", "expected an axis name"),
+    (parse_spec, "x,(y", "    ^", "expected ')'"),
+    (parse_spec, "x!", "  ^", "expected a priority"),
+    (parse_spec, "x!?", "  ^", "expected a priority"),
+    (parse_spec, "", "^", "expected an axis name, '-' or '('"),
+    (parse_spec, "3", "^", "expected an axis name, '-' or '('"),
+    (parse_mesh, "x=2,y", "     ^", "expected '='"),
+    (parse_mesh, "[x=2] -", "      ^", "did not expect '-'"),
 ]
 
 

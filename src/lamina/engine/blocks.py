@@ -6,6 +6,7 @@ own get their meaning here.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
@@ -13,6 +14,7 @@ import numpy as np
 from jax import lax
 
 from lamina.errors import LayoutError
+from lamina.sharding.layout import Axes, Layout
 from lamina.sharding.placements import ReduceOp
 
 
@@ -104,3 +106,24 @@ def _floor_mean(pieces: Any, axis: int) -> Any:
     quotients, remainders = jnp.divmod(wide, jnp.asarray(count, wide.dtype))
     mean = jnp.sum(quotients, axis=axis, dtype=wide.dtype) + jnp.sum(remainders, axis=axis, dtype=wide.dtype) // count
     return mean.astype(pieces.dtype)
+
+
+# -- on one device of many --------------------------------------------------------------------------------------------
+
+
+def axis_index(sizes: Mapping[str, int], axes: Axes) -> Any:
+    """The device's position along several axes, major to minor, as one number."""
+    index: Any = jnp.zeros((), jnp.int32)
+    for axis in axes:
+        index = index * sizes[axis] + lax.axis_index(axis)
+    return index
+
+
+def valid(block: tuple[int, ...], layout: Layout, shape: tuple[int, ...]) -> Any:
+    """Where this device's padded block holds values."""
+    mask: Any = jnp.asarray(True)
+    for dim, (size, blocks) in enumerate(zip(shape, layout.grid, strict=True)):
+        if size % blocks:
+            held = size // blocks + (axis_index(layout.sizes, layout.dims[dim]) < size % blocks)
+            mask &= lax.broadcasted_iota(jnp.int32, block, dim) < held
+    return mask

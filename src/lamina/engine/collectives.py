@@ -15,8 +15,19 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from lamina.engine.blocks import combine, from_blocks, identity, to_blocks
-from lamina.planning.steps import AllGather, AllReduce, AllToAll, Permute, ReduceScatter, Slice, Step, Unreduce
+from lamina.engine.blocks import axis_index, combine, from_blocks, identity, to_blocks, valid
+from lamina.engine.exchange import exchange
+from lamina.planning.steps import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Exchange,
+    Permute,
+    ReduceScatter,
+    Slice,
+    Step,
+    Unreduce,
+)
 from lamina.sharding.layout import Axes, Layout
 from lamina.sharding.mesh import DeviceMesh, positions
 from lamina.sharding.placements import ReduceOp
@@ -50,14 +61,9 @@ def run_step(step: Step, x: Any, layout: Layout, shape: Shape) -> Any:
                 return _reduce_scatter(_enter(x, layout, dim, axes), axes, op, dim, layout.sizes)
             case Unreduce(axis, op):
                 return _unreduce(x, axis, op, layout, shape)
-
-
-def axis_index(sizes: Mapping[str, int], axes: Axes) -> Any:
-    """The device's position along several axes, major to minor, as one number."""
-    index: Any = jnp.zeros((), jnp.int32)
-    for axis in axes:
-        index = index * sizes[axis] + lax.axis_index(axis)
-    return index
+            case Exchange():
+                device = axis_index(layout.sizes, tuple(layout.sizes))
+                return exchange(x, layout, step.after(layout), shape, device)
 
 
 def permutation(before: Layout, after: Layout) -> list[tuple[int, int]]:
@@ -154,15 +160,5 @@ def _unreduce(x: Any, axis: str, op: ReduceOp, layout: Layout, shape: Shape) -> 
         return x
     neutral = jnp.broadcast_to(identity(op, x.dtype), x.shape)
     if op is not ReduceOp.SUM:
-        neutral = jnp.where(_valid(x, layout, shape), neutral, jnp.zeros((), x.dtype))  # padding stays zero
+        neutral = jnp.where(valid(x.shape, layout, shape), neutral, jnp.zeros((), x.dtype))  # padding stays zero
     return jnp.where(lax.axis_index(axis) == 0, x, neutral)
-
-
-def _valid(x: Any, layout: Layout, shape: Shape) -> Any:
-    """Where this device's padded block holds values."""
-    mask: Any = jnp.asarray(True)
-    for dim, (size, blocks) in enumerate(zip(shape, layout.grid, strict=True)):
-        if size % blocks:
-            held = size // blocks + (axis_index(layout.sizes, layout.dims[dim]) < size % blocks)
-            mask &= lax.broadcasted_iota(jnp.int32, x.shape, dim) < held
-    return mask

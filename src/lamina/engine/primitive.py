@@ -32,9 +32,19 @@ import jax.numpy as jnp
 from lamina.engine import programs
 from lamina.engine.blocks import combine
 from lamina.engine.compat import Primitive, ad, batching, is_tracer, mlir
-from lamina.engine.programs import Action, ShardPermutation, Transfer, Transition, laid_out, source_of, target_of
+from lamina.engine.programs import (
+    DEFAULT,
+    Action,
+    Options,
+    ShardPermutation,
+    Transfer,
+    Transition,
+    laid_out,
+    source_of,
+    target_of,
+)
 from lamina.engine.storage import Storage, storage
-from lamina.planning.moves import kept_pieces
+from lamina.planning.pieces import kept_pieces
 from lamina.sharding import Layout
 from lamina.sharding.placements import ReduceOp
 
@@ -48,9 +58,9 @@ def apply(x: Any, action: Action) -> Any:
     return programs.run(x, action)
 
 
-def transition(x: Any, source: Storage, target: Storage, memory_limit: float | None = None) -> Any:
+def transition(x: Any, source: Storage, target: Storage, options: Options = DEFAULT) -> Any:
     """The array of `source` as the array of `target`, on the same mesh."""
-    for step in route(source, target, memory_limit):
+    for step in route(source, target, options):
         x = apply(x, step)
     return x
 
@@ -68,16 +78,16 @@ def without_pieces(held: Storage) -> Storage:
 
 
 @lru_cache(maxsize=4096)
-def route(source: Storage, target: Storage, memory_limit: float | None = None) -> tuple[Transition, ...]:
+def route(source: Storage, target: Storage, options: Options = DEFAULT) -> tuple[Transition, ...]:
     """One transition; two where a Partial axis must be resolved before it is made anew (sum to max, say)."""
     if source is target:
         return ()
     kept = kept_pieces(source.layout, target.layout)
     anew = [axis for axis in target.lead if axis in source.lead and axis not in kept]
     if not anew:
-        return (Transition(source, target, memory_limit),)
+        return (Transition(source, target, options),)
     middle = source.with_layout(source.layout.replace(partial=kept.items()))
-    return Transition(source, middle, memory_limit), Transition(middle, target, memory_limit)
+    return Transition(source, middle, options), Transition(middle, target, options)
 
 
 # -- evaluation -------------------------------------------------------------------------------------------------------
@@ -109,8 +119,8 @@ def _batched(args: tuple, dims: tuple, *, action: Action) -> tuple[Any, int]:
 
 def with_dim(action: Action, size: int) -> Action:
     match action:
-        case Transition(source, target, limit):
-            return Transition(source.with_dim(0, size), target.with_dim(0, size), limit)
+        case Transition(source, target, options):
+            return Transition(source.with_dim(0, size), target.with_dim(0, size), options)
         case ShardPermutation(held, pairs):
             return ShardPermutation(held.with_dim(0, size), pairs)
         case Transfer(source, target):
@@ -147,7 +157,7 @@ def tangent_of(action: Action) -> Action:
         pieces = [(axis, op if axis in own and op.is_linear else ReduceOp.SUM) for axis, op in held.layout.partial]
         return held.with_layout(held.layout.replace(partial=pieces))
 
-    return Transition(linear(action.source, resolved), linear(action.target, made), action.memory_limit)
+    return Transition(linear(action.source, resolved), linear(action.target, made), action.options)
 
 
 def _transpose(ct: Any, x: Any, *, action: Action) -> list[Any]:
@@ -166,7 +176,7 @@ def _transpose(ct: Any, x: Any, *, action: Action) -> list[Any]:
             ct = _first_only(ct, position)
     summed = target.with_layout(target.layout.replace(partial=[(axis, ReduceOp.SUM) for axis in target.lead]))
     value = source.with_layout(source.layout.replace(partial=[(axis, ReduceOp.SUM) for axis in stays]))
-    ct = transition(ct, summed, value, action.memory_limit)
+    ct = transition(ct, summed, value, action.options)
     for position, (axis, op) in enumerate(source.layout.partial):
         if axis in resolved:
             count = source.layout.sizes[axis]
@@ -201,7 +211,7 @@ def by_plain_reductions(x: Any, action: Transition) -> Any:
         rest = Layout(whole.layout.axes, whole.layout.dims[1:], whole.layout.partial)
         held = storage(held.mesh, rest, held.shape, held.memory_kind)
         x = laid_out(x, held)
-    return transition(x, held, action.target, action.memory_limit)
+    return transition(x, held, action.target, action.options)
 
 
 def as_dim(x: Any, held: Storage, position: int) -> tuple[Any, Storage]:

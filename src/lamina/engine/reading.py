@@ -12,6 +12,7 @@ from lamina.engine import inventory, whole
 from lamina.engine.primitive import transition, without_pieces
 from lamina.engine.storage import Storage, storage
 from lamina.engine.storage import whole as whole_storage
+from lamina.engine.transfer import host_value
 from lamina.errors import ConversionError
 from lamina.sharding import DeviceMesh, Layout
 from lamina.sharding.mesh import positions
@@ -105,10 +106,4 @@ def _stack(parts: list[Any], held: Storage) -> Any:
 def value(array: Any, held: Storage) -> np.ndarray:
     """The global value on the host."""
     plain = without_pieces(held)
-    stored = np.asarray(transition(array, held, plain))
-    for dim, (size, blocks) in enumerate(zip(held.shape, plain.layout.grid, strict=True)):
-        if size % blocks:
-            step = -(-size // blocks)
-            keep = [i * step + j for i in range(blocks) for j in range(size // blocks + (i < size % blocks))]
-            stored = np.take(stored, keep, axis=dim)
-    return stored
+    return host_value(transition(array, held, plain), plain)

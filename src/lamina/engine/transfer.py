@@ -22,17 +22,20 @@ import numpy as np
 from lamina.engine import inventory, whole
 from lamina.engine.blocks import identity
 from lamina.engine.storage import Storage
-from lamina.sharding.dims import split_offset
+from lamina.sharding.dims import split_offset, split_sizes
 from lamina.sharding.layout import Block
 from lamina.sharding.mesh import positions
 
 
-def place(value: Any, target: Storage) -> Any:
-    """Host data as the array of `target`: each shard goes to its device, once."""
+def place(value: Any, target: Storage, own: bool = False) -> Any:
+    """Host data as the array of `target`: each shard goes to its device, once.
+
+    `own` says that nobody will write to `value` again, so that a device in the same memory may use it as it is.
+    """
     value = np.asarray(value)
     value = value.astype(jax.dtypes.canonicalize_dtype(value.dtype), copy=False)
     if target.is_local:
-        there = jax.device_put(value, target.sharding, may_alias=False)
+        there = jax.device_put(value, target.sharding, may_alias=_may_alias(own))
         return there if target.is_plain else _encode(there, target)
     blocks: dict[tuple, np.ndarray] = {}
     parts, devices = [], []
@@ -44,8 +47,30 @@ def place(value: Any, target: Storage) -> Any:
             blocks[box, mark] = _host_block(value, box, mark, target)
         parts.append(blocks[box, mark])
         devices.append(real)
-    arrays = jax.device_put(parts, devices, may_alias=False)
+    arrays = jax.device_put(parts, devices, may_alias=_may_alias(own))
     return jax.make_array_from_single_device_arrays(target.array_shape, target.sharding, arrays)
+
+
+def _may_alias(own: bool) -> bool | None:
+    return None if own else False  # None: wherever JAX can
+
+
+def repack(x: Any, source: Storage, target: Storage) -> Any:
+    """The array of `source` as the array of `target`, through the host's memory; no Partial axis on either side."""
+    return place(host_value(x, source), target, own=True)
+
+
+def host_value(x: Any, held: Storage) -> np.ndarray:
+    """The global value on the host, without the padding; no Partial axis."""
+    stored = np.asarray(x)
+    for dim, (size, blocks) in enumerate(zip(held.shape, held.layout.grid, strict=True)):
+        if size % blocks:
+            full = -(-size // blocks)
+            parts = np.split(stored, blocks, axis=dim)
+            sizes = split_sizes(size, blocks)
+            kept = [np.take(p, range(n), axis=dim) if n < full else p for p, n in zip(parts, sizes, strict=True)]
+            stored = np.concatenate(kept, axis=dim)
+    return stored
 
 
 def _host_block(value: np.ndarray, box: Block, mark: str | None, target: Storage) -> np.ndarray:

@@ -16,7 +16,7 @@ import numpy as np
 
 from lamina.engine.blocks import combine, from_blocks, identity, to_blocks
 from lamina.engine.storage import Storage
-from lamina.planning.moves import kept_pieces
+from lamina.planning.pieces import kept_pieces
 from lamina.sharding.placements import ReduceOp
 
 

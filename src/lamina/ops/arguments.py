@@ -9,6 +9,7 @@ import jax
 import numpy as np
 
 from lamina.engine import compat, primitive, programs, transfer
+from lamina.engine.programs import DEFAULT, Options
 from lamina.engine.storage import Storage, storage
 from lamina.errors import LayoutError, Problems
 from lamina.sharding import DeviceMapping
@@ -32,7 +33,7 @@ def shape_of(x: Any) -> tuple[int, ...]:
     return tuple(np.shape(x)) if not isinstance(x, Tensor) else x.shape
 
 
-def relocate(x: Any, target: Storage, memory_limit: float | None = None, donate: bool = False) -> Tensor:
+def relocate(x: Any, target: Storage, options: Options = DEFAULT, donate: bool = False) -> Tensor:
     """The value of x (a Tensor, array or host data) as `target` says, from wherever it is."""
     if not isinstance(x, (Tensor, jax.Array)):
         return Tensor(transfer.place(x, target), target)
@@ -47,10 +48,10 @@ def relocate(x: Any, target: Storage, memory_limit: float | None = None, donate:
     if held.mesh != arriving.mesh:
         array = primitive.transfer(array, held, arriving)
     elif donate and not compat.is_tracer(array):
-        for step in primitive.route(held, arriving, memory_limit):
+        for step in primitive.route(held, arriving, options):
             array = programs.run(array, step, donate=True)
     else:
-        array = primitive.transition(array, held, arriving, memory_limit)
+        array = primitive.transition(array, held, arriving, options)
     if target.memory_kind is not None:
         array = jax.device_put(array, target.sharding)
     return Tensor(array, target)

@@ -8,16 +8,18 @@ from functools import lru_cache
 from typing import Any
 
 from lamina.engine import primitive
+from lamina.engine.programs import Options
 from lamina.engine.storage import Storage, storage
 from lamina.errors import LayoutError, PlanError, Problems, explained
 from lamina.ops.arguments import over_leaves, relocate, shape_of
 from lamina.planning.plan import block_bytes
+from lamina.planning.topology import topology as links_of
 from lamina.sharding import DeviceMesh, DimSpec, NamedMapping
 from lamina.sharding.mesh import as_mesh
 from lamina.sharding.specs import as_dim_specs
 from lamina.tensors import Tensor
 
-KEYWORDS = ("partial", "memory_limit", "donate")
+KEYWORDS = ("partial", "memory_limit", "topology", "donate")
 
 
 def shard(x: Any, mesh: DeviceMesh | None, dim_specs: Any, replicated_axes: Any = None, **kwargs: Any) -> Any:
@@ -29,7 +31,8 @@ def shard(x: Any, mesh: DeviceMesh | None, dim_specs: Any, replicated_axes: Any 
     sharding that its dim has.  `replicated_axes` names mesh axes that must not be used.
 
     Keywords: `partial` (axes left unreduced: names, or a mapping from axis to ReduceOp), `memory_limit` (bytes that a
-    device may hold at once on the way), `donate` (x's memory may be reused; x is gone afterwards).
+    device may hold at once on the way), `topology` (the links to plan for: a preset's name or a Topology; by default
+    those of the mesh's devices), `donate` (x's memory may be reused; x is gone afterwards).
 
     The value doesn't change; the gradient is the way back.
 
@@ -84,12 +87,14 @@ def _shard_one(
     replicated_axes: Any,
     partial: Any = (),
     memory_limit: float | None = None,
+    topology: Any = None,
     donate: bool = False,
 ) -> Tensor:
     held = x._held if isinstance(x, Tensor) else None
     target = _target(shape_of(x), held, mesh, dim_specs, replicated_axes, partial)
     with explained("shard(memory_limit)", fix="raise the limit, or leave it out"):
-        return relocate(x, _within(target, x, memory_limit), memory_limit, donate)
+        options = Options(memory_limit, None if topology is None else links_of(topology))
+        return relocate(x, _within(target, x, memory_limit), options, donate)
 
 
 def _within(target: Storage, x: Any, memory_limit: float | None) -> Storage:

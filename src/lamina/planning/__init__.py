@@ -5,17 +5,32 @@ Pure Python; only `simulate` uses numpy, when called.
 
 from lamina.planning.plan import Plan
 from lamina.planning.search import plan
-from lamina.planning.steps import AllGather, AllReduce, AllToAll, Permute, ReduceScatter, Slice, Step, Unreduce
+from lamina.planning.steps import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Exchange,
+    Permute,
+    ReduceScatter,
+    Slice,
+    Step,
+    Unreduce,
+)
+from lamina.planning.topology import Link, Topology, topology
 
 __all__ = [
     "AllGather",
     "AllReduce",
     "AllToAll",
+    "Exchange",
+    "Link",
     "Permute",
     "Plan",
     "ReduceScatter",
     "Slice",
     "Step",
+    "Topology",
     "Unreduce",
     "plan",
+    "topology",
 ]

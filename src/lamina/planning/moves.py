@@ -1,114 +1,155 @@
-"""Which steps lead from a layout towards a target.
+"""Which steps may lead from a layout towards a target.
 
-Only steps that can be part of a sensible route are offered: a slice or all-to-all puts axes where the target wants them
-next, a gather takes away axes that the target has elsewhere, a reduction resolves pieces that the target doesn't keep.
+Every step on offer can be part of a sensible route: it puts axes where a *goal* wants them next, takes away axes that
+the goal has elsewhere, resolves pieces that the target doesn't keep, or exchanges blocks straight to the goal.  The goals
+are the target itself and, where a detour can pay, its *scattered* forms: the target with axes that it leaves free
+splitting one of its dims too.  Through them a reduction moves each byte once before the result is gathered, and a
+hierarchy sends each byte through a host's link once before it is copied inside.
+
 From every layout some route exists (reduce all, gather all, slice all, unreduce all), so the search always ends.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import accumulate
 
+from lamina.planning.pieces import kept_pieces, may_reduce, may_unreduce
 from lamina.planning.steps import (
     AllGather,
     AllReduce,
     AllToAll,
+    Exchange,
     Permute,
     ReduceScatter,
     Slice,
     Step,
     Unreduce,
     may_append,
-    may_reduce,
     may_remove,
-    may_unreduce,
 )
+from lamina.planning.topology import Topology
 from lamina.sharding.layout import Axes, Layout
 from lamina.sharding.placements import ReduceOp
 
 Shape = tuple[int, ...]
+Unresolved = frozenset[str]
 
 
-def kept_pieces(source: Layout, target: Layout) -> dict[str, ReduceOp]:
-    """The Partial axes that can stay as they are.
+def goals(source: Layout, target: Layout, shape: Shape, links: Topology) -> tuple[Layout, ...]:
+    """The target, and the scattered forms of it that a route may go through.
 
-    An axis stays if both layouts reduce it with one op, and if that op commutes with every axis before it that has to
-    be reduced or unreduced: otherwise it must be resolved first, and made anew.
-
-    >>> S, M = ReduceOp.SUM, ReduceOp.MAX
-    >>> axes = {"x": 2, "y": 2}
-    >>> kept_pieces(Layout(axes, [()], {"x": S, "y": S}), Layout(axes, [()], {"y": S}))
-    {'y': <ReduceOp.SUM: 'sum'>}
-    >>> kept_pieces(Layout(axes, [()], {"x": S, "y": M}), Layout(axes, [()], {"y": M}))
-    {}
+    >>> from lamina.planning.topology import topology
+    >>> source = Layout({"x": 2, "y": 2}, [()], {"x": ReduceOp.SUM})
+    >>> goals(source, source.replace(partial=()), (8,), topology("bytes"))[1:]
+    (Layout('[x=2,y=2] (x,y)'), Layout('[x=2,y=2] (y,x)'), Layout('[x=2,y=2] x'))
     """
-    order = [name for name, _ in source.axes]
-    kept = {axis: op for axis, op in source.partial if target.reduce_op(axis) == op}
-    while True:
-        changing = [(a, op) for layout in (source, target) for a, op in layout.partial if a not in kept]
-        clash = [
-            axis
-            for axis, op in kept.items()
-            if any(order.index(a) < order.index(axis) and not op.commutes_with(o) for a, o in changing)
-        ]
-        if not clash:
-            return kept
-        for axis in clash:
-            del kept[axis]
+    found, kept = [target], kept_pieces(source, target)
+    spare = tuple(a for a, size in target.axes if size > 1 and a not in target.sharded_axes and a not in kept)
+    resolves = any(axis not in kept for axis in source.partial_axes)
+    choices = []
+    if resolves and spare:
+        # In each order, for a reduce-scatter appends its own axes first and a slice of copies others.
+        choices += [spare, spare[::-1], tuple(axis for axis in spare if axis in source.partial_axes)]
+    if shared := links.shared_axes:
+        choices += [tuple(axis for axis in spare if axis not in shared), spare]
+    for axes in dict.fromkeys(choices):
+        for dim in range(len(shape)) if axes else ():
+            dims = (*target.dims[:dim], target.dims[dim] + axes, *target.dims[dim + 1 :])
+            scattered = Layout(target.axes, dims, kept)
+            if scattered not in found:
+                found.append(scattered)
+    return tuple(found)
 
 
-def moves(layout: Layout, target: Layout, shape: Shape, unresolved: frozenset[str]) -> Iterator[Step]:
-    """Every step that may be taken from `layout` and can be part of a route to `target`.
-
-    `unresolved` are the Partial axes that still have to be reduced, because the target doesn't keep them.
-    """
-    yield from _reductions(layout, target, shape, unresolved)
+def moves(layout: Layout, all_goals: tuple[Layout, ...], shape: Shape, unresolved: Unresolved) -> Iterator[Step]:
+    """Every step on offer.  `unresolved` are the Partial axes that still have to be reduced."""
+    target = all_goals[0]
+    yield from _all_reductions(layout, unresolved)
+    for goal in all_goals:
+        yield from _reduce_scatters(layout, goal, shape, unresolved)
+        if layout.dims != goal.dims:
+            yield from _towards(layout, goal, shape)
+        if exchange := _exchange(layout, goal, unresolved):
+            yield exchange
     if layout.dims == target.dims:
         yield from _unreductions(layout, target)
-        return
+
+
+def _towards(layout: Layout, goal: Layout, shape: Shape) -> Iterator[Step]:
+    """Slices, gathers, all-to-alls and permutes that bring the dims nearer to the goal's."""
     free = layout.replicated_axes
     for dim, current in enumerate(layout.dims):
-        wanted = target.dims[dim]
+        wanted = goal.dims[dim]
         shared = _shared_prefix(current, wanted)
         if shared == len(current):
             for end in range(shared + 1, len(wanted) + 1):
                 axes = wanted[shared:end]
                 if all(axis in free for axis in axes) and may_append(layout, shape, dim, axes):
                     yield Slice(dim, axes)
-        for start in _gather_starts(layout, target, shape, dim, shared):
+        for start in _gather_starts(layout, goal, shape, dim, shared):
             axes = current[start:]
             if may_remove(layout, shape, dim, axes):
                 yield AllGather(dim, axes)
-                yield from _all_to_alls(layout, target, shape, dim, axes)
-    yield from _permutes(layout, target)
+                yield from _all_to_alls(layout, goal, shape, dim, axes)
+    yield from _permutes(layout, goal)
 
 
-def _gather_starts(layout: Layout, target: Layout, shape: Shape, dim: int, shared: int) -> list[int]:
-    """From where on the dim's axes may be taken away: what the target doesn't share; all, where blocks don't nest."""
-    current, wanted = layout.dims[dim], target.dims[dim]
+def _gather_starts(layout: Layout, goal: Layout, shape: Shape, dim: int, shared: int) -> list[int]:
+    """From where on the dim's axes may be taken away: what the goal doesn't share; all, where blocks don't nest."""
+    current, wanted = layout.dims[dim], goal.dims[dim]
     starts = list(range(shared, len(current)))
     nests = shape[dim] % layout.count(wanted) == 0 and shape[dim] % layout.grid[dim] == 0
     return starts if nests or current == wanted or 0 in starts or not current else [0, *starts]
 
 
-def _reductions(layout: Layout, target: Layout, shape: Shape, unresolved: frozenset[str]) -> Iterator[Step]:
-    by_op: dict[ReduceOp, list[str]] = {}
+def _by_op(layout: Layout, unresolved: Unresolved) -> dict[ReduceOp, Axes]:
+    found: dict[ReduceOp, Axes] = {}
     for axis, op in layout.partial:
         if axis in unresolved:
-            by_op.setdefault(op, []).append(axis)
-    for op, axes in by_op.items():
-        groups = {tuple(axes), *((axis,) for axis in axes)}
-        for dim, current in enumerate(layout.dims):
-            wanted = target.dims[dim]
-            if current != wanted[: len(current)]:
-                continue
-            for end in range(len(current) + 1, len(wanted) + 1):
-                group = wanted[len(current) : end]
-                if set(group) <= set(axes) and may_reduce(layout, group, op) and may_append(layout, shape, dim, group):
-                    yield ReduceScatter(group, op, dim)
-        for group in sorted(groups):
+            found[op] = (*found.get(op, ()), axis)
+    return found
+
+
+def _all_reductions(layout: Layout, unresolved: Unresolved) -> Iterator[Step]:
+    for op, axes in _by_op(layout, unresolved).items():
+        for group in sorted({axes, *((axis,) for axis in axes)}):
             if may_reduce(layout, group, op):
                 yield AllReduce(group, op)
+
+
+def _reduce_scatters(layout: Layout, goal: Layout, shape: Shape, unresolved: Unresolved) -> Iterator[Step]:
+    for op, axes in _by_op(layout, unresolved).items():
+        for dim, current in enumerate(layout.dims):
+            wanted = goal.dims[dim]
+            if current != wanted[: len(current)]:
+                continue
+            for group in accumulate(((axis,) for axis in wanted[len(current) :]), lambda before, one: before + one):
+                if set(group) <= set(axes) and may_reduce(layout, group, op) and may_append(layout, shape, dim, group):
+                    yield ReduceScatter(group, op, dim)
+
+
+def _exchange(layout: Layout, goal: Layout, unresolved: Unresolved) -> Exchange | None:
+    """The direct exchange to the goal, if it can be one: it reduces pieces of one op, which isn't an average."""
+    partial = dict(layout.partial)
+    resolved = [axis for axis in partial if axis in unresolved]
+    made = [axis for axis, _ in goal.partial if axis not in partial]
+    if any(axis in goal.partial_axes for axis in resolved) or (layout.dims == goal.dims and not resolved):
+        return None
+    if any(partial[axis] != op for axis, op in goal.partial if axis in partial):
+        return None
+    if resolved:
+        op = partial[resolved[0]]
+        if any(partial[axis] is not op for axis in resolved) or op is ReduceOp.AVG:
+            return None
+        if not may_reduce(layout, tuple(resolved), op):
+            return None
+    after = layout.replace(partial=[(axis, op) for axis, op in layout.partial if axis not in resolved])
+    for axis in made:
+        op = goal.reduce_op(axis)
+        if op is None or not may_unreduce(after.replace(dims=((),) * after.rank), axis, op):
+            return None
+    return Exchange(goal.dims, goal.partial)
 
 
 def _unreductions(layout: Layout, target: Layout) -> Iterator[Step]:
@@ -117,22 +158,20 @@ def _unreductions(layout: Layout, target: Layout) -> Iterator[Step]:
             yield Unreduce(axis, op)
 
 
-def _all_to_alls(layout: Layout, target: Layout, shape: Shape, source: int, axes: Axes) -> Iterator[Step]:
+def _all_to_alls(layout: Layout, goal: Layout, shape: Shape, source: int, axes: Axes) -> Iterator[Step]:
     for dim, current in enumerate(layout.dims):
-        wanted = target.dims[dim]
-        if (
-            dim != source
-            and current + axes == wanted[: len(current) + len(axes)]
-            and may_append(layout, shape, dim, axes)
-        ):
+        wanted = goal.dims[dim]
+        if dim == source or current + axes != wanted[: len(current) + len(axes)]:
+            continue
+        if may_append(layout, shape, dim, axes):
             yield AllToAll(axes, source, dim)
 
 
-def _permutes(layout: Layout, target: Layout) -> Iterator[Step]:
-    if layout.grid == target.grid and not set(target.sharded_axes) & set(layout.partial_axes):
-        yield Permute(target.dims)
+def _permutes(layout: Layout, goal: Layout) -> Iterator[Step]:
+    if layout.grid == goal.grid and not set(goal.sharded_axes) & set(layout.partial_axes):
+        yield Permute(goal.dims)
     for dim, current in enumerate(layout.dims):
-        wanted = [axis for axis in target.dims[dim] if axis in current]
+        wanted = [axis for axis in goal.dims[dim] if axis in current]
         order = (*wanted, *(axis for axis in current if axis not in wanted))
         if order != current:
             yield Permute((*layout.dims[:dim], order, *layout.dims[dim + 1 :]))

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
-from lamina.planning.steps import Step, block_size
+from lamina.planning.bounds import Bytes, lower_bound
+from lamina.planning.cost import rounds, seconds
+from lamina.planning.pieces import kept_pieces
+from lamina.planning.steps import Exchange, Step, block_size
+from lamina.planning.topology import PRESETS, Topology
 from lamina.sharding.layout import Layout
+
+Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -19,9 +26,10 @@ class Plan:
 
     source: Layout
     target: Layout
-    shape: tuple[int, ...]
+    shape: Shape
     itemsize: float
     steps: tuple[Step, ...]
+    links: Topology = field(default=PRESETS["bytes"])
 
     def __post_init__(self) -> None:
         assert self.layouts[-1] == self.target, (self.layouts[-1], self.target)
@@ -36,13 +44,43 @@ class Plan:
 
     @cached_property
     def step_bytes(self) -> tuple[float, ...]:
-        """What the device with the largest block receives in each step."""
+        """What a device receives in each step, on the mean."""
         walk = zip(self.steps, self.layouts, strict=False)
         return tuple(step.received(layout, self.shape) * self.itemsize for step, layout in walk)
 
+    @cached_property
+    def bytes_received(self) -> Bytes:
+        """What a device receives in all steps: on the mean, and at most."""
+        most = 0.0
+        for step, layout, mean in zip(self.steps, self.layouts, self.step_bytes, strict=False):
+            if isinstance(step, Exchange):
+                after = step.after(layout)
+                pieces = layout.count(axis for axis in layout.partial_axes if axis not in after.partial_axes)
+                exact = lower_bound(layout, after, self.shape, self.itemsize).max if pieces == 1 else 0.0
+                most += max(mean, exact, 0.0 if pieces == 1 else pieces * block_bytes(after, self.shape, self.itemsize))
+            else:
+                most += max(mean, step.received(layout, self.shape) * self.itemsize)
+        return Bytes(sum(self.step_bytes), most)
+
+    @cached_property
+    def lower_bound(self) -> Bytes:
+        """What a device must receive whatever the algorithm."""
+        return lower_bound(self.source, self.target, self.shape, self.itemsize)
+
+    @cached_property
+    def host_bound(self) -> Bytes | None:
+        """What a host must receive, where axes share a link between hosts."""
+        if not (shared := self.links.shared_axes & set(self.source.sizes)):
+            return None
+        return lower_bound(self.source, self.target, self.shape, self.itemsize, shared)
+
     @property
-    def bytes_received(self) -> float:
-        return sum(self.step_bytes)
+    def ratio(self) -> float:
+        """Bytes received over the bound; 1 where nothing has to move and nothing does."""
+        received, bound = self.bytes_received.mean, self.lower_bound.mean
+        if bound:
+            return received / bound
+        return float("inf") if received else 1.0
 
     @cached_property
     def peak_memory(self) -> float:
@@ -50,15 +88,64 @@ class Plan:
         sizes = [block_bytes(layout, self.shape, self.itemsize) for layout in self.layouts]
         return max((before + after for before, after in pairwise(sizes)), default=sizes[0])
 
+    @cached_property
+    def step_seconds(self) -> tuple[float, ...]:
+        walk = zip(self.steps, self.layouts, strict=False)
+        return tuple(seconds(step, layout, self.shape, self.itemsize, self.links) for step, layout in walk)
+
+    @property
+    def time(self) -> float:
+        """Estimated seconds on the plan's links."""
+        return sum(self.step_seconds)
+
+    @cached_property
+    def step_rounds(self) -> tuple[int, ...]:
+        """How many collectives each step is lowered to (of an exchange: at most)."""
+        return tuple(rounds(step, layout, self.shape) for step, layout in zip(self.steps, self.layouts, strict=False))
+
+    def transpose(self) -> Plan:
+        """The way of cotangents back: what was reduced, and its pieces, have one cotangent."""
+        kept = kept_pieces(self.source, self.target)
+        source, target = (layout.replace(partial=kept.items()) for layout in (self.target, self.source))
+        walk = list(zip(self.steps, self.layouts, strict=False))
+        steps = tuple(back for step, layout in reversed(walk) if (back := step.transpose(layout)) is not None)
+        return Plan(source, target, self.shape, self.itemsize, steps, self.links)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything that the plan says, as plain data."""
+        rows = zip(self.steps, self.layouts[1:], self.step_bytes, self.step_rounds, self.step_seconds, strict=True)
+        return {
+            "source": str(self.source),
+            "target": str(self.target),
+            "shape": list(self.shape),
+            "itemsize": self.itemsize,
+            "topology": self.links.name,
+            "steps": [
+                {"step": str(step), "layout": str(after), "bytes": received, "rounds": turns, "seconds": time}
+                for step, after, received, turns, time in rows
+            ],
+            "bytes_received": {"mean": self.bytes_received.mean, "max": self.bytes_received.max},
+            "lower_bound": {"mean": self.lower_bound.mean, "max": self.lower_bound.max},
+            "host_bound": None if self.host_bound is None else self.host_bound.mean,
+            "ratio": self.ratio,
+            "peak_memory": self.peak_memory,
+            "seconds": self.time,
+        }
+
     def __str__(self) -> str:
-        lines = [f"{self.source}  →  {self.target}   shape {self.shape}"]
+        lines = [f"{self.source}  →  {self.target}   {self.shape}, itemsize {self.itemsize:g}"]
         for number, (step, received) in enumerate(zip(self.steps, self.step_bytes, strict=True), 1):
             lines.append(f"  {number}. {step}: {received:.0f} B")
         if not self.steps:
             lines.append("  nothing to do")
+        received, bound = self.bytes_received.mean, self.lower_bound.mean
+        lines.append(
+            f"receives {received:.0f} B (bound {bound:.0f} B, ratio {self.ratio:.2f}), "
+            f"holds at most {self.peak_memory:.0f} B"
+        )
         return "\n".join(lines)
 
 
-def block_bytes(layout: Layout, shape: tuple[int, ...], itemsize: float) -> float:
+def block_bytes(layout: Layout, shape: Shape, itemsize: float) -> float:
     """The bytes of the largest block."""
     return block_size(layout, shape) * itemsize

@@ -33,8 +33,19 @@ from functools import reduce
 from itertools import product
 from typing import Any
 
+from lamina.planning.pieces import kept_pieces
 from lamina.planning.plan import Plan
-from lamina.planning.steps import AllGather, AllReduce, AllToAll, Permute, ReduceScatter, Slice, Step, Unreduce
+from lamina.planning.steps import (
+    AllGather,
+    AllReduce,
+    AllToAll,
+    Exchange,
+    Permute,
+    ReduceScatter,
+    Slice,
+    Step,
+    Unreduce,
+)
 from lamina.sharding.layout import Axes, Block, Layout
 from lamina.sharding.placements import ReduceOp
 
@@ -122,6 +133,8 @@ def step_forward(step: Step, blocks: Mapping[Where, Array], layout: Layout, shap
             return _reduced(blocks, layout, axes)
         case ReduceScatter(axes):
             return {w: part(block, w, w) for w, block in _reduced(blocks, layout, axes).items()}
+        case Exchange():
+            return _exchanged(blocks, layout, after, shape)
         case Unreduce(axis, op):
             keeps = {w for w in blocks if op is ReduceOp.AVG or _named(layout, w)[axis] == 0}
             return {w: b if w in keeps else np.full_like(b, identity(op, b.dtype)) for w, b in blocks.items()}
@@ -182,6 +195,32 @@ def _check_order(op: ReduceOp, dtype: Any) -> None:
 
 def _is_integer(dtype: Any) -> bool:
     return dtype.kind in "biu" or "int" in dtype.name  # to numpy, ml_dtypes' integers are of no kind
+
+
+def _exchanged(blocks: Mapping[Where, Array], layout: Layout, after: Layout, shape: Sequence[int]) -> Blocks:
+    """Everyone's new block, cell by cell from any holder of each piece; identities where the value isn't kept."""
+    import numpy as np
+
+    kept = kept_pieces(layout, after)
+    resolved = [axis for axis in layout.partial_axes if axis not in kept]
+    made = after.replace(partial=[(axis, op) for axis, op in after.partial if axis not in kept])
+    whole = {w: b for w, b in _reduced(blocks, layout, tuple(resolved)).items()}
+    found: Blocks = {}
+    for w, block in blocks.items():
+        wanted = _bounds(after, shape, w)
+        new = np.zeros([stop - start for start, stop in wanted], block.dtype)
+        for holder, held in whole.items():
+            if any(_named(layout, holder)[axis] != _named(layout, w)[axis] for axis in kept):
+                continue
+            bounds = _bounds(layout, shape, holder)
+            common = [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(bounds, wanted, strict=True)]
+            if all(a < b for a, b in common):
+                here = tuple(slice(a - c, b - c) for (a, b), (c, _) in zip(common, wanted, strict=True))
+                new[here] = _cut(held, bounds, common)
+        mark = made.keeps_the_value(_named(after, w))
+        op = made.reduce_op(mark) if mark else None
+        found[w] = np.full_like(new, identity(op, new.dtype)) if op else new
+    return found
 
 
 def _reduced(blocks: Mapping[Where, Array], layout: Layout, axes: Axes) -> Blocks:

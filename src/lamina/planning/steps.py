@@ -2,6 +2,8 @@
 
 A step says what happens along some mesh axes, with no devices and no data.  `step.after(layout)` is the only
 definition of what it does to a layout; the engine lowers it, the numpy interpreter plays it, the cost model weighs it.
+`step.transpose(layout)` takes cotangents back: from those of `after(layout)` to those of `layout`, where reduced pieces
+and the value they make have one cotangent (None: nothing has to move).
 
 ======================================  ==================================================  ==========================
 step                                    layout before → after                               what a device receives
@@ -13,6 +15,7 @@ step                                    layout before → after                 
 `AllReduce(axes, op)`                   Partial → copies                                    2(k-1)/k · block
 `ReduceScatter(axes, op, dim)`          Partial → axes appended to dim                      (k-1)/k · block
 `Unreduce(axis, op)`                    copies → Partial (the first keeps, others identity) nothing
+`Exchange(dims, partial)`               any → any                                           what it lacks (mean)
 ======================================  ==================================================  ==========================
 
 with k devices along the axes and `block` the padded block before the step; where a dim is cut unevenly, its padded
@@ -20,7 +23,7 @@ parts count.
 
 *When a step may be taken.*  A dim that doesn't divide evenly has blocks that nest in no other grid (10 over (2,2) is
 3,3,2,2, but over 2 is 5,5), so its axes come and go all at once: see `Layout`'s one rule and `may_append`.
-Reductions go from the last Partial axis to the first unless their ops commute: see `may_reduce`.
+Reductions go from the last Partial axis to the first unless their ops commute: see `pieces.may_reduce`.
 """
 
 from __future__ import annotations
@@ -30,8 +33,12 @@ from dataclasses import dataclass
 from math import prod
 
 from lamina.errors import LayoutError
+from lamina.planning.bounds import elements_exchanged
+from lamina.planning.pieces import kept_pieces
 from lamina.sharding.layout import Axes, Layout
 from lamina.sharding.placements import ReduceOp
+from lamina.sharding.specs import DimSpec
+from lamina.sharding.text import spec_text
 
 Shape = Sequence[int]
 
@@ -58,6 +65,9 @@ class Slice:
     def received(self, layout: Layout, shape: Shape) -> float:
         return 0.0
 
+    def transpose(self, layout: Layout) -> Step | None:
+        return AllGather(self.dim, self.axes)
+
     def __str__(self) -> str:
         return f"slice dim {self.dim} over {_names(self.axes)}"
 
@@ -81,6 +91,9 @@ class AllGather:
 
     def received(self, layout: Layout, shape: Shape) -> float:
         return (layout.count(self.axes) - 1) * block_size(layout, shape)
+
+    def transpose(self, layout: Layout) -> Step | None:
+        return Slice(self.dim, self.axes)
 
     def __str__(self) -> str:
         return f"all-gather dim {self.dim} over {_names(self.axes)}"
@@ -106,6 +119,9 @@ class AllToAll:
         part[self.target] = self.after(layout).padded_block(shape)[self.target]
         return (layout.count(self.axes) - 1) * prod(part)
 
+    def transpose(self, layout: Layout) -> Step | None:
+        return AllToAll(self.axes, self.target, self.source)
+
     def __str__(self) -> str:
         return f"all-to-all over {_names(self.axes)} from dim {self.source} to dim {self.target}"
 
@@ -130,7 +146,12 @@ class Permute:
         return after
 
     def received(self, layout: Layout, shape: Shape) -> float:
-        return block_size(layout, shape)
+        lacking = elements_exchanged(layout, self.after(layout), tuple(shape))  # on the mean: some keep their block
+        held = prod(shape) / prod(layout.grid)
+        return lacking / held * block_size(layout, shape) if held else 0.0
+
+    def transpose(self, layout: Layout) -> Step | None:
+        return Permute(layout.dims)
 
     def __str__(self) -> str:
         return "permute to " + ",".join(_names(axes) for axes in self.dims)
@@ -154,6 +175,9 @@ class AllReduce:
         count = layout.count(self.axes)
         return 2 * (count - 1) / count * block_size(layout, shape)
 
+    def transpose(self, layout: Layout) -> Step | None:
+        return None  # the cotangent of the value is that of every piece
+
     def __str__(self) -> str:
         return f"all-reduce {self.op} over {_names(self.axes)}"
 
@@ -175,6 +199,9 @@ class ReduceScatter:
 
     def received(self, layout: Layout, shape: Shape) -> float:
         return (layout.count(self.axes) - 1) * block_size(self.after(layout), shape)
+
+    def transpose(self, layout: Layout) -> Step | None:
+        return AllGather(self.dim, self.axes)
 
     def __str__(self) -> str:
         return f"reduce-scatter {self.op} over {_names(self.axes)} into dim {self.dim}"
@@ -199,11 +226,42 @@ class Unreduce:
     def received(self, layout: Layout, shape: Shape) -> float:
         return 0.0
 
+    def transpose(self, layout: Layout) -> Step | None:
+        return None  # as for AllReduce
+
     def __str__(self) -> str:
         return f"unreduce {self.op} over {self.axis}"
 
 
-Step = Slice | AllGather | AllToAll | Permute | AllReduce | ReduceScatter | Unreduce
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """Every device gets just the blocks that it lacks, from their holders, in rounds of point-to-point messages.
+
+    From any layout to any other: uneven, 2 against 3, any number of axes and dims at once.  Pieces of one op are reduced
+    on arrival.  `planning.schedule` says who sends what in which round.
+
+    >>> Exchange((("y",), ("x",))).after(Layout({"x": 2, "y": 3}, [("x",), ("y",)]))
+    Layout('[x=2,y=3] y,x')
+    """
+
+    dims: tuple[Axes, ...]
+    partial: tuple[tuple[str, ReduceOp], ...] = ()
+
+    def after(self, layout: Layout) -> Layout:
+        return Layout(layout.axes, self.dims, self.partial)
+
+    def received(self, layout: Layout, shape: Shape) -> float:
+        return elements_exchanged(layout, self.after(layout), tuple(shape))
+
+    def transpose(self, layout: Layout) -> Step | None:
+        stays = kept_pieces(layout, self.after(layout))
+        return Exchange(layout.dims, tuple(stays.items()))
+
+    def __str__(self) -> str:
+        return "exchange to " + spec_text(map(DimSpec, self.dims), self.partial)
+
+
+Step = Slice | AllGather | AllToAll | Permute | AllReduce | ReduceScatter | Unreduce | Exchange
 
 
 # -- when a step may be taken -----------------------------------------------------------------------------------------
@@ -227,27 +285,6 @@ def may_append(layout: Layout, shape: Shape, dim: int, axes: Axes) -> bool:
 def may_remove(layout: Layout, shape: Shape, dim: int, axes: Axes) -> bool:
     """Is what remains of the dim's blocks, once these minor axes are gathered, what the smaller grid says?"""
     return len(axes) == len(layout.dims[dim]) or shape[dim] % layout.grid[dim] == 0
-
-
-def may_reduce(layout: Layout, axes: Axes, op: ReduceOp) -> bool:
-    """May these Partial axes be reduced before the ones that stand after them?
-
-    >>> mixed = Layout({"x": 2, "y": 2}, [()], {"x": ReduceOp.SUM, "y": ReduceOp.MAX})
-    >>> may_reduce(mixed, ("y",), ReduceOp.MAX), may_reduce(mixed, ("x",), ReduceOp.SUM)
-    (True, False)
-    """
-    return all(op.commutes_with(other) for other in _ops_after(layout, axes))
-
-
-def may_unreduce(layout: Layout, axis: str, op: ReduceOp) -> bool:
-    """Does the value survive when this axis becomes Partial under the ones that stand after it?"""
-    return all(op.commutes_with(other) for other in _ops_after(layout, (axis,)))
-
-
-def _ops_after(layout: Layout, axes: Axes) -> list[ReduceOp]:
-    order = [name for name, _ in layout.axes]
-    first = min(order.index(axis) for axis in axes)
-    return [op for axis, op in layout.partial if axis not in axes and order.index(axis) > first]
 
 
 # -- layout algebra ---------------------------------------------------------------------------------------------------

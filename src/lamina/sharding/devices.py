@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
+from operator import index
 
 from lamina.errors import LayoutError
 
@@ -20,8 +21,9 @@ class Device:
 
 
 def _check_id(device: Device) -> None:
-    if isinstance(device.id, bool) or not isinstance(device.id, int) or device.id < 0:
+    if isinstance(device.id, bool) or not hasattr(device.id, "__index__") or device.id < 0:
         raise LayoutError(f"{type(device).__name__}(id={device.id!r}): the id must be an integer >= 0")
+    object.__setattr__(device, "id", index(device.id))
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -14,7 +14,7 @@ A `Layout` says, with nothing but axis names and sizes, what every position of a
 
 Invariants, checked by the constructor in this order:
 
-1. Every axis in `dims` and `partial` is an axis of the mesh.
+1. Every axis in `dims` and `partial` is an axis of the mesh, and the mesh has no name twice.
 2. No axis is used twice.
 3. Axes of size 1 are dropped, and `partial` stands in mesh order: layouts that mean the same are equal.
 """
@@ -23,16 +23,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 from lamina.errors import LayoutError, Problems
 from lamina.sharding.dims import split_offset
-from lamina.sharding.placements import ReduceOp
+from lamina.sharding.frozen import Frozen
+from lamina.sharding.placements import ReduceOp, as_reduce_op
 
 Axes = tuple[str, ...]
 Block = tuple[tuple[int, int], ...]
 
 
-class Layout:
+class Layout(Frozen):
     """How a tensor of some rank lies on a mesh; see the module's docstring for what it means.
 
     >>> Layout({"x": 2, "y": 2}, [("y", "x"), ()])
@@ -49,7 +52,7 @@ class Layout:
     axes: tuple[tuple[str, int], ...]
     dims: tuple[Axes, ...]
     partial: tuple[tuple[str, ReduceOp], ...]
-    sizes: dict[str, int]
+    sizes: Mapping[str, int]
     _hash: int
 
     def __init__(
@@ -58,15 +61,14 @@ class Layout:
         dims: Iterable[Sequence[str]],
         partial: Mapping[str, ReduceOp] | Iterable[tuple[str, ReduceOp]] = (),
     ):
-        sizes = dict(axes)
-        dims = tuple(tuple(entry) for entry in dims)
-        pieces = dict(partial)
-        _check_use(sizes, dims, pieces)
+        axes, dims, partial = _pairs(axes), tuple(tuple(entry) for entry in dims), _pairs(partial)
+        sizes, pieces = dict(axes), dict(partial)
+        _check_use(axes, sizes, dims, partial)
         set_ = object.__setattr__
-        set_(self, "sizes", sizes)
+        set_(self, "sizes", MappingProxyType(sizes))
         set_(self, "axes", tuple(sizes.items()))
         set_(self, "dims", tuple(tuple(a for a in entry if sizes[a] > 1) for entry in dims))
-        set_(self, "partial", tuple((a, ReduceOp(pieces[a])) for a in sizes if a in pieces and sizes[a] > 1))
+        set_(self, "partial", tuple((a, _op(a, pieces[a])) for a in sizes if a in pieces and sizes[a] > 1))
         set_(self, "_hash", hash((self.axes, self.dims, self.partial)))
 
     def replace(
@@ -171,9 +173,6 @@ class Layout:
 
     # -- a value ------------------------------------------------------------------------------------------------
 
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a Layout is frozen: can't set {name!r}")
-
     def __reduce__(self) -> tuple:
         return Layout, (self.axes, self.dims, self.partial)
 
@@ -201,12 +200,26 @@ def check_rank(layout: Layout, shape: Sequence[object]) -> None:
         raise LayoutError(f"the layout {layout} has {layout.rank} dims, but the shape {tuple(shape)} has {len(shape)}")
 
 
-def _check_use(sizes: Mapping[str, int], dims: Sequence[Sequence[str]], pieces: Mapping[str, ReduceOp]) -> None:
+def _pairs(given: Any) -> tuple:
+    """A mapping or an iterable of pairs as pairs, twins included."""
+    if type(given) is tuple:
+        return given
+    return tuple(given.items() if isinstance(given, Mapping) else given)
+
+
+def _op(axis: str, op: Any) -> ReduceOp:
+    return op if type(op) is ReduceOp else as_reduce_op(op, f"partial[{axis!r}]={op!r}")
+
+
+def _check_use(axes: tuple, sizes: Mapping[str, int], dims: Sequence[Sequence[str]], partial: tuple) -> None:
+    if len(sizes) < len(axes):
+        there = ",".join(f"{name}={size}" for name, size in axes)
+        raise LayoutError(f"an axis stands twice in the mesh [{there}]")
     users: dict[str, list[str]] = {}
     for d, entry in enumerate(dims):
         for axis in entry:
             users.setdefault(axis, []).append(f"by dim {d}")
-    for axis in pieces:
+    for axis, _ in partial:
         users.setdefault(axis, []).append("as Partial")
     check_axis_use(sizes, users)
 

@@ -14,17 +14,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
-from lamina.errors import ConversionError, LayoutError, Problems
+from lamina.errors import ConversionError, LayoutError, Problems, with_fix
+from lamina.sharding.frozen import Frozen
 from lamina.sharding.layout import Layout, check_axis_use
 from lamina.sharding.mesh import DeviceMesh, as_mesh
-from lamina.sharding.placements import Partial, Placement, ReduceOp, Replicated, Sharded, as_reduce_op
-from lamina.sharding.specs import DimSpec, SpecEntry, as_dim_specs
+from lamina.sharding.placements import Partial, Placement, ReduceOp, Replicated, Sharded
+from lamina.sharding.specs import DimSpec, SpecEntry, as_dim_specs, as_unreduced, axis_users, with_priorities
 from lamina.sharding.text import spec_text
 
 
-class DeviceMapping(ABC):
+class DeviceMapping(Frozen, ABC):
     """A mesh and a description of how a tensor lies on it."""
 
     __slots__ = ()
@@ -70,9 +72,6 @@ class DeviceMapping(ABC):
     def __hash__(self) -> int:
         return hash(self._meaning())
 
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a {type(self).__name__} is frozen: can't set {name!r}")
-
 
 class PlacementMapping(DeviceMapping):
     """One placement per mesh axis; several axes on one dim nest in mesh order.
@@ -95,7 +94,10 @@ class PlacementMapping(DeviceMapping):
     placements: tuple[Placement, ...]
 
     def __init__(self, mesh: DeviceMesh | None, placements: Iterable[Placement]):
-        mesh, placements = as_mesh(mesh), tuple(placements)
+        mesh = as_mesh(mesh)
+        if not isinstance(placements, Iterable):
+            raise TypeError(f"placements must be one per mesh axis, as in [{placements!r}], not {placements!r}")
+        placements = tuple(placements)
         if len(placements) != mesh.ndim:
             raise LayoutError(
                 f"{len(placements)} placements {list(placements)} for the {mesh.ndim} axes of the mesh {mesh}"
@@ -127,38 +129,58 @@ class PlacementMapping(DeviceMapping):
 
     def to_named_sharding(self, tensor_rank: int) -> NamedMapping:
         dims: list[list[str]] = [[] for _ in range(tensor_rank)]
-        unreduced = {}
+        unreduced, problems, lost = {}, Problems(), Problems()
         for name, placement in zip(self._mesh.axis_names, self.placements, strict=True):
             match placement:
                 case Replicated():
                     pass
                 case Sharded(axis):
-                    if not -tensor_rank <= axis < tensor_rank:
-                        raise LayoutError(
+                    if -tensor_rank <= axis < tensor_rank:
+                        dims[axis].append(name)
+                    else:
+                        problems.add(
                             f"{placement} on mesh axis {name!r} is out of range for a tensor of rank {tensor_rank}"
                         )
-                    dims[axis].append(name)
                 case Partial(op):
                     unreduced[name] = op
                 case _:
-                    raise ConversionError(f"the custom placement {placement!r} on mesh axis {name!r} has no named spec")
+                    lost.add(f"the custom placement {placement!r} on mesh axis {name!r} has no named spec")
+        problems.check()
+        lost.check(ConversionError)
         return NamedMapping(self._mesh, [tuple(axes) for axes in dims], unreduced=unreduced)
 
     def to_mesh(self, mesh: DeviceMesh) -> PlacementMapping:
-        by_name = dict(zip(self._mesh.axis_names, self.placements, strict=True))
+        mesh, by_name = as_mesh(mesh), dict(zip(self._mesh.axis_names, self.placements, strict=True))
+        self._check_nesting(mesh)
         return PlacementMapping(mesh, [by_name.get(name, Replicated()) for name in mesh.axis_names])
+
+    def _check_nesting(self, mesh: DeviceMesh) -> None:
+        """Axes that (may) split one dim nest in mesh order, so they must stand in the same order on the other mesh."""
+        problems, there = Problems(), [name for name, size in mesh.axes if size > 1]
+        split = [
+            (name, placement.axis)
+            for name, placement in zip(self._mesh.axis_names, self.placements, strict=True)
+            if isinstance(placement, Sharded) and name in there
+        ]
+        for (major, dim), (minor, other) in combinations(split, 2):
+            may_meet = dim == other or (dim < 0) != (other < 0)  # of a tensor of some rank, -1 is dim 0
+            if may_meet and there.index(major) > there.index(minor):
+                problems.add(
+                    f"{major!r} nests outside {minor!r} in {self}, but the mesh {mesh} has them in the other order, "
+                    "in which placements would nest them there"
+                )
+        problems.check(ConversionError)
 
     def layout(self, rank: int) -> Layout:
         return self.to_named_sharding(rank).layout(rank)
 
     def _meaning(self) -> tuple:
-        real = [p for p, size in zip(self.placements, self._mesh.mesh_shape, strict=True) if size > 1]
-        if any(
-            not isinstance(p, (Replicated, Sharded, Partial)) or (isinstance(p, Sharded) and p.axis < 0) for p in real
-        ):
-            return self._mesh, self.placements
-        rank = 1 + max((p.axis for p in real if isinstance(p, Sharded)), default=-1)
         seen = [p if size > 1 else Replicated() for p, size in zip(self.placements, self._mesh.mesh_shape, strict=True)]
+        if any(
+            not isinstance(p, (Replicated, Sharded, Partial)) or (isinstance(p, Sharded) and p.axis < 0) for p in seen
+        ):
+            return self._mesh, tuple(seen)
+        rank = 1 + max((p.axis for p in seen if isinstance(p, Sharded)), default=-1)
         return PlacementMapping(self._mesh, seen).to_named_sharding(rank)._meaning()
 
     def __reduce__(self) -> tuple:
@@ -207,15 +229,9 @@ class NamedMapping(DeviceMapping):
         memory_kind: str | None = None,
     ):
         mesh = as_mesh(mesh)
-        dims = _with_priorities(as_dim_specs(spec), tuple(priorities))
+        dims = with_priorities(as_dim_specs(spec), tuple(priorities))
         pieces = as_unreduced(unreduced)
-        users: dict[str, list[str]] = {}
-        for d, dim in enumerate(dims):
-            for axis in dim.axes:
-                users.setdefault(axis, []).append(f"by dim {d}")
-        for axis in pieces:
-            users.setdefault(axis, []).append("as unreduced")
-        check_axis_use(dict(mesh.axes), users)
+        check_axis_use(dict(mesh.axes), axis_users(dims, pieces))
         if memory_kind is not None and not isinstance(memory_kind, str):
             raise TypeError(f"memory_kind must be a string such as 'pinned_host', not {memory_kind!r}")
         set_ = object.__setattr__
@@ -279,6 +295,7 @@ class NamedMapping(DeviceMapping):
         return NamedMapping(self._mesh, dims, unreduced=self.unreduced, memory_kind=self.memory_kind)
 
     def to_mesh(self, mesh: DeviceMesh) -> NamedMapping:
+        mesh = as_mesh(mesh)
         there = mesh.axis_names
         dims = [DimSpec(tuple(a for a in dim.axes if a in there), dim.is_open, dim.priority) for dim in self.dim_specs]
         unreduced = {axis: op for axis, op in self._partial if axis in there}
@@ -317,23 +334,11 @@ def _rebuild_named(mesh: DeviceMesh, dims: tuple, unreduced: dict, memory_kind: 
     return NamedMapping(mesh, dims, unreduced=unreduced, memory_kind=memory_kind)
 
 
-def as_unreduced(unreduced: Any) -> dict[str, ReduceOp]:
-    """Names (SUM), or a mapping from axis to op, as a dict.
-
-    >>> as_unreduced(["x"]), as_unreduced({"x": "max"})
-    ({'x': <ReduceOp.SUM: 'sum'>}, {'x': <ReduceOp.MAX: 'max'>})
-    """
-    if isinstance(unreduced, Mapping):
-        return {axis: as_reduce_op(op, f"unreduced[{axis!r}]={op!r}") for axis, op in unreduced.items()}
-    names = [unreduced] if isinstance(unreduced, str) else list(unreduced)
-    for axis in names:
-        if names.count(axis) > 1:
-            raise LayoutError(f"axis {axis!r} is used twice: as unreduced and as unreduced")
-    return {axis: ReduceOp.SUM for axis in names}
-
-
-def _with_priorities(dims: tuple[DimSpec, ...], priorities: tuple) -> tuple[DimSpec, ...]:
-    if len(priorities) > len(dims):
-        raise LayoutError(f"{len(priorities)} priorities {priorities} for {len(dims)} dims")
-    given = (*priorities, *[None] * len(dims))
-    return tuple(dim if p is None else DimSpec(dim.axes, dim.is_open, p) for dim, p in zip(dims, given, strict=False))
+def check_on(mesh: DeviceMesh, mapping: DeviceMapping) -> None:
+    """A mapping that is given next to a mesh must be on that one: taking it over by axis names could drop axes."""
+    if mapping.mesh != mesh:
+        raise LayoutError(
+            with_fix(
+                f"{mapping!r} is not on {mesh!r}, but on {mapping.mesh!r}", "mapping.to_mesh(mesh), if that is meant"
+            )
+        )

@@ -12,16 +12,19 @@ Invariants, checked by the constructor in this order:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
+from operator import index
+from typing import Any
 
-from lamina.errors import DeviceError, LayoutError, Problems
+from lamina.errors import DeviceError, LayoutError, Problems, with_fix
 from lamina.sharding.devices import CPU, Device, default_devices
+from lamina.sharding.frozen import Frozen
 
 _AMBIENT: ContextVar[tuple[DeviceMesh, ...]] = ContextVar("lamina_mesh", default=())
 
 
-class DeviceMesh:
+class DeviceMesh(Frozen):
     """A frozen N-D grid of devices, row-major.
 
     >>> mesh = DeviceMesh.simulated((2, 4), ("dp", "tp"))
@@ -45,14 +48,14 @@ class DeviceMesh:
     _hash: int
 
     def __init__(self, devices: Sequence[Device], mesh_shape: Sequence[int], axis_names: Sequence[str]):
-        names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
-        shape = (mesh_shape,) if isinstance(mesh_shape, int) else tuple(mesh_shape)
-        _check_axes(shape, names)
+        shape, names = _shape_and_names(mesh_shape, axis_names)
+        if not isinstance(devices, Iterable):
+            raise TypeError(f"devices must be a list of devices, as in [{devices!r}], not {devices!r}")
         devices = tuple(devices)
         _check_devices(devices, shape, names)
         set_ = object.__setattr__
         set_(self, "devices", devices)
-        set_(self, "mesh_shape", tuple(int(size) for size in shape))
+        set_(self, "mesh_shape", shape)
         set_(self, "axis_names", names)
         set_(self, "_by_name", dict(zip(names, self.mesh_shape, strict=True)))
         set_(self, "_hash", hash((devices[:1], len(devices), self.mesh_shape, names, devices[-1:])))
@@ -66,25 +69,22 @@ class DeviceMesh:
         >>> DeviceMesh.create((2, 4), ("dp", "tp")).num_devices
         8
         """
-        shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
-        _check_axes(shape, names)
-        needed, there = math.prod(shape), default_devices()
+        sizes, names = _shape_and_names(shape, axis_names)
+        needed, there = math.prod(sizes), default_devices()
         if needed > len(there):
-            raise DeviceError(
-                f"a mesh [{_axes_text(shape, names)}] needs {needed} devices, but there are {len(there)}: "
-                f"{list(there)}\n"
-                f"  fix: DeviceMesh.simulated({shape}, {names}) needs only one device; "
+            fact = f"a mesh [{_axes_text(sizes, names)}] needs {needed} devices, but there are {len(there)}: "
+            fix = (
+                f"DeviceMesh.simulated({sizes}, {names}) needs only one device; "
                 f'or, on a CPU, jax.config.update("jax_num_cpu_devices", {needed}) before anything uses JAX'
             )
-        return cls(there[:needed], shape, names)
+            raise DeviceError(with_fix(f"{fact}{list(there)}", fix))
+        return cls(there[:needed], sizes, names)
 
     @classmethod
     def simulated(cls, shape: Sequence[int], axis_names: Sequence[str], device: Device | None = None) -> DeviceMesh:
         """A mesh of any size that one device plays: same ops, same numbers, same gradients."""
-        shape = (shape,) if isinstance(shape, int) else tuple(shape)
-        _check_axes(shape, (axis_names,) if isinstance(axis_names, str) else tuple(axis_names))
-        return cls((CPU() if device is None else device,) * math.prod(shape), shape, axis_names)
+        sizes, names = _shape_and_names(shape, axis_names)
+        return cls((CPU() if device is None else device,) * math.prod(sizes), sizes, names)
 
     @classmethod
     def single(cls, device: Device) -> DeviceMesh:
@@ -148,11 +148,16 @@ class DeviceMesh:
         return self.mesh_shape[self.axis_index(axis)]
 
     def axis_index(self, axis: str | int) -> int:
-        if isinstance(axis, int) and not isinstance(axis, bool):
+        """Which axis it is, counted from the major one, by name or by index.
+
+        >>> DeviceMesh.abstract((2, 3), ("x", "y")).axis_index("y")
+        1
+        """
+        if hasattr(axis, "__index__") and not isinstance(axis, bool):
             if not -self.ndim <= axis < self.ndim:
                 raise LayoutError(f"mesh axis {axis} is out of range for {self} with {self.ndim} axes")
-            return axis % self.ndim
-        if axis not in self._by_name:
+            return index(axis) % self.ndim
+        if axis not in self.axis_names:
             raise LayoutError(f"{axis!r} is not an axis of the mesh {self}")
         return self.axis_names.index(axis)
 
@@ -176,10 +181,10 @@ class DeviceMesh:
 
     def __getitem__(self, names: str | tuple[str, ...]) -> DeviceMesh:
         """The sub-mesh over these axes, in this order, at coordinate 0 of all the others."""
-        names = (names,) if isinstance(names, str) else tuple(names)
+        names = tuple(names) if isinstance(names, Iterable) and not isinstance(names, str) else (names,)
         problems = Problems()
         for name in names:
-            if name not in self._by_name:
+            if name not in self.axis_names:
                 problems.add(f"{name!r} is not an axis of the mesh {self}")
         problems.check()
         shape = tuple(self._by_name[name] for name in names)
@@ -189,10 +194,10 @@ class DeviceMesh:
         chosen = []
         for flat in range(math.prod(shape)):
             where.update(zip(names, DeviceMesh.abstract(shape, names).coordinates(flat), strict=True))
-            index = 0
+            position = 0
             for name, size in self.axes:
-                index = index * size + where[name]
-            chosen.append(self.devices[index])
+                position = position * size + where[name]
+            chosen.append(self.devices[position])
         return DeviceMesh(chosen, shape, names)
 
     # -- the ambient mesh ---------------------------------------------------------------------------------------
@@ -205,9 +210,6 @@ class DeviceMesh:
         _AMBIENT.set(_AMBIENT.get()[:-1])
 
     # -- a value ------------------------------------------------------------------------------------------------
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a DeviceMesh is frozen: can't set {name!r}")
 
     def __reduce__(self) -> tuple:
         return DeviceMesh, (self.devices, self.mesh_shape, self.axis_names)
@@ -254,8 +256,29 @@ def as_mesh(mesh: object) -> DeviceMesh:
     return mesh
 
 
+def holding(mesh: DeviceMesh) -> DeviceMesh:
+    """The mesh itself, if it has devices that can hold a tensor."""
+    if mesh.is_abstract:
+        raise LayoutError(
+            with_fix(
+                f"{mesh!r} has no devices: it can be planned for, but can't hold a tensor",
+                f"DeviceMesh.simulated({mesh.mesh_shape}, {mesh.axis_names}) needs only one device, "
+                "DeviceMesh.create(...) takes those that are there",
+            )
+        )
+    return mesh
+
+
 def _axes_text(shape: Sequence[int], names: Sequence[str]) -> str:
     return ",".join(f"{name}={size}" for name, size in zip(names, shape, strict=True))
+
+
+def _shape_and_names(mesh_shape: Any, axis_names: Any) -> tuple[tuple[int, ...], tuple[str, ...]]:
+    """Both as tuples, checked; one axis needs no tuple."""
+    shape = tuple(mesh_shape) if isinstance(mesh_shape, Iterable) else (mesh_shape,)
+    names = tuple(axis_names) if isinstance(axis_names, Iterable) and not isinstance(axis_names, str) else (axis_names,)
+    _check_axes(shape, names)
+    return tuple(index(size) for size in shape), names
 
 
 def _check_axes(shape: tuple, names: tuple) -> None:
@@ -270,7 +293,7 @@ def _check_axes(shape: tuple, names: tuple) -> None:
         elif names.count(name) > 1:
             problems.add(f"axis name {name!r} stands twice in {names}")
     for name, size in zip(names, shape, strict=True):
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+        if isinstance(size, bool) or not hasattr(size, "__index__") or size < 1:
             problems.add(f"axis {name!r} has size {size!r}; sizes are integers >= 1")
     problems.check()
 

@@ -20,6 +20,9 @@ class ReduceOp(StrEnum):
 
     AVG of integers and bools is the floor of the mean, axis by axis; SUM and PROD of bools are `or` and `and`, as in
     numpy.
+
+    >>> Partial("max").reduce_op is ReduceOp.MAX, [op.value for op in ReduceOp]
+    (True, ['sum', 'avg', 'min', 'max', 'prod'])
     """
 
     SUM = "sum"
@@ -61,7 +64,12 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Replicated(Placement):
-    """Every device along the axis holds the same."""
+    """Every device along the axis holds the same.
+
+    >>> from lamina.sharding import DeviceMesh, PlacementMapping
+    >>> PlacementMapping(DeviceMesh.abstract((2,), ("x",)), [Replicated()]).is_fully_replicated
+    True
+    """
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -86,7 +94,11 @@ class Sharded(Placement):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Partial(Placement):
-    """The devices along the axis hold values whose reduction is the global value."""
+    """The devices along the axis hold values whose reduction is the global value.
+
+    >>> Partial(), Partial("max")
+    (Partial(SUM), Partial(MAX))
+    """
 
     reduce_op: ReduceOp = ReduceOp.SUM
 

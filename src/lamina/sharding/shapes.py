@@ -6,15 +6,14 @@ Symbolic dims follow the very same rule: shard i of n over k holds (n + k - 1 - 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lamina.errors import LayoutError
-from lamina.sharding.dims import Dim, split_sizes
+from lamina.sharding.dims import Dim, ceil_div, join_sizes, split_sizes
 from lamina.sharding.layout import Layout
-from lamina.sharding.mappings import DeviceMapping, PlacementMapping
+from lamina.sharding.mappings import DeviceMapping, PlacementMapping, check_on
 from lamina.sharding.mesh import DeviceMesh, positions
-from lamina.sharding.placements import Placement
 
 
 def shard_shape(global_shape: Sequence[Any], placements: Any, mesh_shape: Any = None) -> list[Any]:
@@ -31,7 +30,7 @@ def shard_shape(global_shape: Sequence[Any], placements: Any, mesh_shape: Any = 
     """
     shape = tuple(Dim(d) for d in global_shape)
     layout = _layout(placements, mesh_shape, len(shape))
-    return [split_sizes(dim, blocks)[0] for dim, blocks in zip(shape, layout.grid, strict=True)]
+    return [ceil_div(dim, blocks) for dim, blocks in zip(shape, layout.grid, strict=True)]
 
 
 def local_shard_shape_from_global(global_shape: Sequence[Any], mesh: DeviceMesh, placements: Any) -> list[tuple]:
@@ -85,7 +84,7 @@ def _from_all(shapes: list[tuple], mesh: DeviceMesh, placements: Any) -> tuple:
             raise LayoutError(f"the local shapes {shapes} differ in rank")
         for d, block in enumerate(layout.block_index(where)):
             total[d].setdefault(block, shape[d])
-    found = tuple(sum(blocks.values()) for blocks in total)
+    found = tuple(join_sizes([blocks[i] for i in sorted(blocks)]) for blocks in total)
     if local_shapes(found, layout) != shapes:
         dim = found[0] if len(found) == 1 else found
         raise LayoutError(
@@ -97,8 +96,18 @@ def _from_all(shapes: list[tuple], mesh: DeviceMesh, placements: Any) -> tuple:
 
 def _layout(placements: Any, mesh: Any, rank: int) -> Layout:
     if isinstance(placements, DeviceMapping):
+        if isinstance(mesh, DeviceMesh):
+            check_on(mesh, placements)
+        elif mesh is not None and _sizes(mesh) != placements.mesh.mesh_shape:
+            raise LayoutError(f"{placements!r} is on the mesh {placements.mesh}, whose shape is not {mesh}")
         return placements.layout(rank)
+    if mesh is None:
+        raise TypeError(f"placements need a mesh: give mesh_shape, or a DeviceMapping instead of {placements!r}")
     if not isinstance(mesh, DeviceMesh):
-        mesh = DeviceMesh.abstract(mesh, [f"axis{i}" for i in range(len(mesh))])
-    chosen: Sequence[Placement] = tuple(placements)
-    return PlacementMapping(mesh, chosen).layout(rank)
+        sizes = _sizes(mesh)
+        mesh = DeviceMesh.abstract(sizes, [f"axis{i}" for i in range(len(sizes))])
+    return PlacementMapping(mesh, placements).layout(rank)
+
+
+def _sizes(mesh_shape: Any) -> tuple:
+    return tuple(mesh_shape) if isinstance(mesh_shape, Iterable) else (mesh_shape,)

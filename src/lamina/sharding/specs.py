@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
-from lamina.errors import LayoutError
+from lamina.errors import LayoutError, Problems
+from lamina.sharding.placements import ReduceOp, as_reduce_op
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -28,12 +30,14 @@ class DimSpec:
     priority: int = 0
 
     def __post_init__(self) -> None:
-        axes = (self.axes,) if isinstance(self.axes, str) else tuple(self.axes)
+        many = isinstance(self.axes, Iterable) and not isinstance(self.axes, str)
+        axes = tuple(self.axes) if many else (self.axes,)
         for axis in axes:
             if not isinstance(axis, str):
                 raise LayoutError(f"{axis!r} in {axes} is not the name of a mesh axis")
-        if isinstance(self.priority, bool) or not isinstance(self.priority, int) or self.priority < 0:
+        if isinstance(self.priority, bool) or not hasattr(self.priority, "__index__") or self.priority < 0:
             raise LayoutError(f"priority {self.priority!r} of {axes} is not an integer >= 0")
+        object.__setattr__(self, "priority", index(self.priority))
         object.__setattr__(self, "axes", axes)
         object.__setattr__(self, "is_open", bool(self.is_open))
 
@@ -77,7 +81,52 @@ def as_dim_specs(entries: Any) -> tuple[DimSpec, ...]:
     """A whole spec: any iterable of entries (`P(...)`, a list, JAX's PartitionSpec)."""
     if isinstance(entries, str) or not isinstance(entries, Iterable):
         raise LayoutError(f"{entries!r} is not a spec: use one entry per dim, as in [{entries!r}, None]")
-    return tuple(as_dim_spec(entry) for entry in entries)
+    problems, specs = Problems(), []
+    for entry in entries:
+        with problems.caught():
+            specs.append(as_dim_spec(entry))
+    problems.check()
+    return tuple(specs)
+
+
+def with_priorities(dims: tuple[DimSpec, ...], priorities: tuple[int | None, ...]) -> tuple[DimSpec, ...]:
+    """The dims with these priorities, one per dim from the first; None keeps the dim's own."""
+    if len(priorities) > len(dims):
+        raise LayoutError(f"{len(priorities)} priorities {priorities} for {len(dims)} dims")
+    given = (*priorities, *[None] * len(dims))
+    return tuple(dim if p is None else DimSpec(dim.axes, dim.is_open, p) for dim, p in zip(dims, given, strict=False))
+
+
+def as_unreduced(unreduced: Any, argument: str = "unreduced") -> dict[str, ReduceOp]:
+    """Names (SUM), or a mapping from axis to op, as a dict.
+
+    >>> as_unreduced(["x"]), as_unreduced({"x": "max"})
+    ({'x': <ReduceOp.SUM: 'sum'>}, {'x': <ReduceOp.MAX: 'max'>})
+    """
+    if isinstance(unreduced, Mapping):
+        return {axis: as_reduce_op(op, f"{argument}[{axis!r}]={op!r}") for axis, op in unreduced.items()}
+    if not isinstance(unreduced, Iterable):
+        raise TypeError(f"{argument} must be axis names, or a mapping from axis to ReduceOp, not {unreduced!r}")
+    names = [unreduced] if isinstance(unreduced, str) else list(unreduced)
+    for axis in names:
+        if names.count(axis) > 1:
+            raise LayoutError(f"axis {axis!r} is used twice: as {argument} and as {argument}")
+    return {axis: ReduceOp.SUM for axis in names}
+
+
+def axis_users(dims: Iterable[DimSpec], unreduced: Iterable[str], argument: str = "unreduced") -> dict[str, list[str]]:
+    """Who uses each axis, in words: what `check_axis_use` looks at.
+
+    >>> axis_users(P("x", ("y", "x")), ["z"])
+    {'x': ['by dim 0', 'by dim 1'], 'y': ['by dim 1'], 'z': ['as unreduced']}
+    """
+    users: dict[str, list[str]] = {}
+    for d, dim in enumerate(dims):
+        for axis in dim.axes:
+            users.setdefault(axis, []).append(f"by dim {d}")
+    for axis in unreduced:
+        users.setdefault(axis, []).append(f"as {argument}")
+    return users
 
 
 def P(*entries: SpecEntry) -> tuple[DimSpec, ...]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from lamina.errors import SpecSyntaxError
+from lamina.errors import Problems, SpecSyntaxError
 from lamina.sharding.layout import Layout
 from lamina.sharding.placements import ReduceOp
 from lamina.sharding.specs import DimSpec, entry_text
@@ -47,10 +47,15 @@ def layout_text(layout: Layout) -> str:
 
 
 def parse_layout(text: str) -> Layout:
-    """Reads what `str(layout)` wrote."""
+    """Reads what `str(layout)` wrote; open dims and priorities, which a layout can't say, are refused."""
     reader = _Reader(text)
     axes = reader.mesh()
     dims, partial = reader.spec()
+    problems = Problems()
+    for d, dim in enumerate(dims):
+        if dim.is_open or dim.priority:
+            problems.add(f"dim {d} is {entry_text(dim)!r} in {text!r}, but a layout has no open dims and no priorities")
+    problems.check()
     return Layout(axes, [dim.axes for dim in dims], partial)
 
 

@@ -14,8 +14,9 @@ from typing import Any
 from lamina.sharding.devices import Device
 from lamina.sharding.dims import Dim
 from lamina.sharding.dtypes import dtype_name
+from lamina.sharding.frozen import Frozen
 from lamina.sharding.layout import Layout
-from lamina.sharding.mappings import DeviceMapping, NamedMapping, PlacementMapping
+from lamina.sharding.mappings import DeviceMapping, NamedMapping, PlacementMapping, check_on
 from lamina.sharding.mesh import DeviceMesh
 from lamina.sharding.placements import Placement
 from lamina.sharding.shapes import local_shapes
@@ -47,7 +48,7 @@ class BufferType:
         object.__setattr__(self, "shape", tuple(Dim(d) for d in self.shape))
 
 
-class DistributedType:
+class DistributedType(Frozen):
     """Shared by the two distributed types: dtype, global shape, mesh and placements.
 
     `placements` is one placement per mesh axis, or a DeviceMapping on the same mesh where placements can't say it.
@@ -66,11 +67,12 @@ class DistributedType:
     ):
         dims = tuple(Dim(d) for d in shape)
         mapping = placements if isinstance(placements, DeviceMapping) else PlacementMapping(mesh, placements)
+        check_on(mesh, mapping)
         set_ = object.__setattr__
         set_(self, "dtype", dtype_name(dtype))
         set_(self, "shape", dims)
         set_(self, "mesh", mesh)
-        set_(self, "_mapping", mapping.to_mesh(mesh).to_named_sharding(len(dims)))
+        set_(self, "_mapping", mapping.to_named_sharding(len(dims)))
 
     @property
     def rank(self) -> int:
@@ -94,9 +96,6 @@ class DistributedType:
         devices = self.mesh.devices or (None,) * self.mesh.num_devices
         shapes = local_shapes(self.shape, self.layout)
         return [self._local(self.dtype, shape, device) for shape, device in zip(shapes, devices, strict=True)]
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a {type(self).__name__} is frozen: can't set {name!r}")
 
     def __reduce__(self) -> tuple:
         return type(self), (self.dtype, self.shape, self.mesh, self._mapping)
@@ -128,7 +127,13 @@ class DistributedTensorType(DistributedType):
 
 
 class DistributedBufferType(DistributedType):
-    """The symbolic type of a mutable buffer that lies on a mesh."""
+    """The symbolic type of a mutable buffer that lies on a mesh.
+
+    >>> from lamina.sharding import DeviceMesh, Replicated
+    >>> t = DistributedBufferType("bf16", (4,), DeviceMesh.abstract((2,), ("x",)), [Replicated()])
+    >>> t, len(t.local_types)
+    (DistributedBufferType(bfloat16[4], '[x=2] -'), 2)
+    """
 
     __slots__ = ()
     _local = BufferType

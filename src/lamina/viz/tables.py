@@ -27,16 +27,16 @@ def plan_table(plan: Plan) -> Table:
     1   slice dim 1 over tp            ·          ·   dp,tp
     2   all-gather dim 0 over dp       2       32 B   -,tp
     ──────────────────────────────────────────────────────────────
-        each device, at most                   32 B   peak 160 B
+        in all, per device                     32 B   peak 160 B
     """
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE, show_footer=True, show_edge=False, pad_edge=False)
     table.add_column("", justify="right", style="dim")
-    table.add_column("step", footer="each device, at most")
+    table.add_column("step", footer="in all, per device")
     table.add_column("group", justify="right")
-    table.add_column("receives", justify="right", footer=bytes_text(plan.bytes_received))
+    table.add_column("receives", justify="right", footer=bytes_text(sum(plan.step_bytes)))
     table.add_column("layout after", no_wrap=True, footer=f"peak {bytes_text(plan.peak_memory)}")
     table.add_row("0", "[dim]from[/dim]", "", "", _spec(plan.source))
     for number, (step, received) in enumerate(zip(plan.steps, plan.step_bytes, strict=True), 1):

@@ -1,0 +1,79 @@
+"""An Exchange on one device: cut a part, pass it on, put it in its place, once for each round of the schedule.
+
+Where a device cuts and puts is a constant table that it reads at its own position; who doesn't receive in a round leaves
+its block as it is.  Pieces are reduced as they arrive, into a block that starts with the op's identity.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from lamina.engine.blocks import combine, identity, valid
+from lamina.planning.pieces import kept_pieces
+from lamina.planning.schedule import Message, schedule
+from lamina.sharding.layout import Layout
+from lamina.sharding.mesh import DeviceMesh, positions
+from lamina.sharding.placements import ReduceOp
+
+Shape = tuple[int, ...]
+
+
+def exchange(x: Any, layout: Layout, after: Layout, shape: Shape, device: Any) -> Any:
+    """The padded block in the layout `after`; `device` is this device's flat position in the mesh."""
+    kept = kept_pieces(layout, after)
+    op = next((op for axis, op in layout.partial if axis not in kept), None)
+    turns = schedule(layout, after, shape)
+    block, neutral = _start(x.dtype, layout, after, shape, op, device)
+    for turn in turns.copies:
+        block = _put(block, _cut(x, turn, device, layout), turn, op, device, layout)
+    for turn in turns.rounds:
+        pairs = [(message.sender, message.receiver) for message in turn]
+        received = lax.ppermute(_cut(x, turn, device, layout), tuple(layout.sizes), pairs)
+        block = _put(block, received, turn, op, device, layout)
+    if neutral and not after.is_even(shape):
+        block = jnp.where(valid(block.shape, after, shape), block, jnp.zeros((), x.dtype))  # padding stays zero
+    return block
+
+
+def _start(
+    dtype: Any, layout: Layout, after: Layout, shape: Shape, op: ReduceOp | None, device: Any
+) -> tuple[Any, bool]:
+    """What a device starts from: the identity of the op that reduces here, or of the pieces that it only completes."""
+    mesh = DeviceMesh.abstract([size for _, size in after.axes], [name for name, _ in after.axes])
+    kept = kept_pieces(layout, after)
+    made = after.replace(partial=[(axis, new) for axis, new in after.partial if axis not in kept])
+    marks = [made.keeps_the_value(where) for where in positions(mesh)]
+    ops = [op or ReduceOp.SUM if mark is None else made.reduce_op(mark) for mark in marks]
+    values = np.stack([identity(one or ReduceOp.SUM, dtype) for one in ops])
+    neutral = bool((values != np.zeros((), dtype)).any())
+    start = jnp.asarray(values)[device] if neutral else jnp.zeros((), dtype)
+    return jnp.broadcast_to(start, after.padded_block(shape)), neutral
+
+
+def _cut(x: Any, turn: tuple[Message, ...], device: Any, layout: Layout) -> Any:
+    offsets = _table({message.sender: message.cut for message in turn}, x.ndim, layout, device)
+    return lax.dynamic_slice(x, offsets, turn[0].shape)
+
+
+def _put(block: Any, part: Any, turn: tuple[Message, ...], op: ReduceOp | None, device: Any, layout: Layout) -> Any:
+    offsets = _table({message.receiver: message.put for message in turn}, block.ndim, layout, device)
+    there = lax.dynamic_slice(block, offsets, part.shape)
+    new = part if op is None else combine(jnp.stack([there, part]), op)
+    if len(turn) < layout.num_devices:
+        receives = np.zeros(layout.num_devices, bool)
+        receives[[message.receiver for message in turn]] = True
+        new = jnp.where(jnp.asarray(receives)[device], new, there)
+    return lax.dynamic_update_slice(block, new, offsets)
+
+
+def _table(offsets: dict[int, tuple[int, ...]], rank: int, layout: Layout, device: Any) -> list[Any]:
+    """Each device's own offsets: constants where all agree, else read from a table at the device's position."""
+    table = np.zeros((layout.num_devices, rank), np.int32)
+    for number, offset in offsets.items():
+        table[number] = offset
+    same = (table == table[0]).all(axis=0)
+    return [table[0, d] if same[d] else jnp.asarray(table[:, d])[device] for d in range(rank)]

@@ -53,6 +53,7 @@ def test_every_pair_of_layouts(source):
     check_all(scatter(values(EVEN), source), source, all_layouts(source.sizes, 2), EVEN)
 
 
+@pytest.mark.exhaustive(keep=2)
 @pytest.mark.parametrize("source", PLAIN, ids=str)
 def test_every_pair_of_layouts_of_an_uneven_tensor(source):
     check_all(scatter(values(NESTING), source), source, all_layouts(source.sizes, 2), NESTING)

@@ -136,7 +136,7 @@ def test_dtensor_reads_one_rank_of_a_partial_as_the_value(kind, op):
     x = pieces_of(op, kind, [piece[1] for piece in PIECES])
     expected = pytest.approx(RESULTS[op][1])
     assert (x.item(), float(x), x.tolist()) == (expected, expected, expected)
-    assert np.array2string(np.array(RESULTS[op][1], "float32")) in repr(x)
+    assert float(repr(x).removeprefix("Tensor(").partition(",")[0]) == expected
     assert bool(pieces_of("sum", kind, [0.0, 1.0])) is True
     assert bool(pieces_of("sum", kind, [-1.0, 1.0])) is False
 

@@ -153,7 +153,7 @@ class DeviceMesh(Frozen):
         >>> DeviceMesh.abstract((2, 3), ("x", "y")).axis_index("y")
         1
         """
-        if hasattr(axis, "__index__") and not isinstance(axis, bool):
+        if not isinstance(axis, (str, bool)) and hasattr(axis, "__index__"):
             if not -self.ndim <= axis < self.ndim:
                 raise LayoutError(f"mesh axis {axis} is out of range for {self} with {self.ndim} axes")
             return index(axis) % self.ndim

@@ -26,10 +26,10 @@ from lamina.planning.steps import (
     ReduceScatter,
     Slice,
     Step,
+    Transfer,
     Unreduce,
 )
 from lamina.sharding.layout import Axes, Layout
-from lamina.sharding.mesh import DeviceMesh, positions
 from lamina.sharding.placements import ReduceOp
 
 Shape = tuple[int, ...]
@@ -59,6 +59,8 @@ def run_step(step: Step, x: Any, layout: Layout, shape: Shape) -> Any:
                 return _reduce_scatter(_enter(x, layout, dim, axes), axes, op, dim, layout.sizes)
             case Unreduce(axis, op):
                 return _unreduce(x, axis, op, layout, shape)
+            case Transfer():
+                raise AssertionError("between meshes there is no collective: see engine.transfer")
             case Exchange():
                 device = axis_index(layout.sizes, tuple(layout.sizes))
                 return exchange(x, layout, step.after(layout), shape, device)
@@ -69,7 +71,7 @@ def permutation(before: Layout, after: Layout) -> list[tuple[int, int]]:
 
     A device that already has it keeps it (and stands in no pair, when all do); replicas are matched in order.
     """
-    places = list(positions(DeviceMesh.abstract([s for _, s in before.axes], [a for a, _ in before.axes])))
+    places = list(before.positions())
     pieces = before.partial_axes
 
     def held(layout: Layout, where: dict[str, int]) -> tuple:

@@ -16,7 +16,6 @@ from lamina.engine.blocks import combine, identity, valid
 from lamina.planning.pieces import kept_pieces
 from lamina.planning.schedule import Message, schedule
 from lamina.sharding.layout import Layout
-from lamina.sharding.mesh import DeviceMesh, positions
 from lamina.sharding.placements import ReduceOp
 
 Shape = tuple[int, ...]
@@ -43,10 +42,9 @@ def _start(
     dtype: Any, layout: Layout, after: Layout, shape: Shape, op: ReduceOp | None, device: Any
 ) -> tuple[Any, bool]:
     """What a device starts from: the identity of the op that reduces here, or of the pieces that it only completes."""
-    mesh = DeviceMesh.abstract([size for _, size in after.axes], [name for name, _ in after.axes])
     kept = kept_pieces(layout, after)
     made = after.replace(partial=[(axis, new) for axis, new in after.partial if axis not in kept])
-    marks = [made.keeps_the_value(where) for where in positions(mesh)]
+    marks = [made.keeps_the_value(where) for where in after.positions()]
     ops = [op or ReduceOp.SUM if mark is None else made.reduce_op(mark) for mark in marks]
     values = np.stack([identity(one or ReduceOp.SUM, dtype) for one in ops])
     neutral = bool((values != np.zeros((), dtype)).any())

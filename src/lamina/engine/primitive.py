@@ -32,6 +32,7 @@ import jax.numpy as jnp
 from lamina.engine import programs
 from lamina.engine.blocks import combine
 from lamina.engine.compat import Primitive, ad, batching, is_tracer, mlir
+from lamina.engine.crossing import way_stations
 from lamina.engine.programs import (
     DEFAULT,
     Action,
@@ -65,12 +66,12 @@ def transition(x: Any, source: Storage, target: Storage, options: Options = DEFA
     return x
 
 
-def transfer(x: Any, source: Storage, target: Storage) -> Any:
-    """The array of `source` as the array of `target`, on another mesh: reduced before it leaves, made pieces after."""
-    leaving, arriving = without_pieces(source), without_pieces(target)
-    x = transition(x, source, leaving)
+def transfer(x: Any, source: Storage, target: Storage, options: Options = DEFAULT) -> Any:
+    """The array of `source` as the array of `target`, on another mesh: reduced before it leaves, copied after."""
+    leaving, arriving = way_stations(source, target, x.dtype.itemsize, options.memory_limit, options.topology)
+    x = transition(x, source, leaving, options)
     x = apply(x, Transfer(leaving, arriving))
-    return transition(x, arriving, target)
+    return transition(x, arriving, target, options)
 
 
 def without_pieces(held: Storage) -> Storage:

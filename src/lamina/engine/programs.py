@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamina.engine import compat, inventory, transfer, whole
+from lamina.engine import compat, crossing, inventory, transfer, whole
 from lamina.engine.collectives import run_step
 from lamina.engine.links import default_links
 from lamina.engine.storage import Storage
@@ -164,7 +164,7 @@ def runner(action: Action, donate: bool = False) -> Callable[[Any], Any]:
     (0.4 – 6 ms for 4 MB on 8 devices and 2 cores), a copy through the host 0.1 – 0.5 ms, and no collective is queued.
     """
     if isinstance(action, Transfer):
-        return partial(transfer.move, source=action.source, target=action.target)
+        return partial(crossing.move, source=action.source, target=action.target)
     held, target = source_of(action), target_of(action)
     if held.is_local:
         return program(action, donate)

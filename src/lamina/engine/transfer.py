@@ -1,28 +1,21 @@
-"""Values that come to a mesh: from host memory, or from other devices.
+"""Values that come to a mesh from host memory, and go there.
 
-* From the host, each device gets just its own block, cut from the caller's array: no device ever holds the whole, and
-  a block is padded only if the layout is uneven.
-* From another mesh (the same devices in another order, some of them, others), each block is cut into the parts that the
-  wanted blocks share with it.  A part comes from the device itself where it holds it, else from the holder that has
-  sent least; replicas are copied inside the destination from the first that is complete.
-
-Neither side has Partial axes here: pieces are reduced before a value leaves its mesh, and made after it has arrived.
+Each device gets just its own block, cut from the caller's array: no device ever holds the whole, and a block is padded
+only if the layout is uneven.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from itertools import product
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from lamina.engine import inventory, whole
 from lamina.engine.blocks import identity
 from lamina.engine.storage import Storage
-from lamina.sharding.dims import split_offset, split_sizes
+from lamina.sharding.dims import split_sizes
 from lamina.sharding.layout import Block
 from lamina.sharding.mesh import positions
 
@@ -97,94 +90,3 @@ def whole_on(held: Storage) -> Storage:
     """The same tensor, whole on every device of the mesh."""
     layout = held.layout.replace(dims=((),) * held.rank, partial=())
     return held.with_layout(layout)
-
-
-def move(x: Any, source: Storage, target: Storage) -> Any:
-    """The array of `source` on the devices of `target`; no Partial axis on either side."""
-    if not source.is_local and not x.sharding.is_equivalent_to(source.sharding, x.ndim):
-        x = jax.device_put(x, source.sharding)  # XLA chose another sharding for the result of a user's jit
-    parts = _Parts(x, source)
-    if target.is_local:
-        everything = tuple((0, size) for size in target.shape)
-        return _pad(parts.assemble(everything, inventory.resolve(target.mesh.devices[0])), target)
-    complete: dict[Block, Any] = {}
-    arrays = []
-    for name, where in zip(target.mesh.devices, positions(target.mesh), strict=True):
-        device, box = inventory.resolve(name), target.layout.block(target.shape, where)
-        if box in complete:
-            block = jax.device_put(complete[box], device)
-        else:
-            block = complete[box] = parts.assemble(box, device)
-        arrays.append(_padded(block, target))
-    return jax.make_array_from_single_device_arrays(target.array_shape, target.sharding, arrays)
-
-
-def _padded(block: Any, target: Storage) -> Any:
-    full = target.layout.padded_block(target.shape)
-    padding = [(0, size - held) for size, held in zip(full, block.shape, strict=True)]
-    return jnp.pad(block, padding) if any(after for _, after in padding) else block
-
-
-@partial(jax.jit, static_argnums=1)
-def _pad(value: Any, target: Storage) -> Any:
-    return whole.pad(value, target)
-
-
-@partial(jax.jit, static_argnums=1)
-def _strip(x: Any, source: Storage) -> Any:
-    return whole.strip(x, source)
-
-
-class _Parts:
-    """The blocks that a mesh holds, ready to be cut: who holds which, and how much each has sent."""
-
-    def __init__(self, x: Any, source: Storage):
-        self.source = source
-        self.bounds = [_bounds(size, blocks) for size, blocks in zip(source.shape, self.grid, strict=True)]
-        self.holders: dict[tuple[int, ...], list[tuple[Any, Any]]] = {}
-        self.sent: dict[Any, int] = {}
-        if source.is_local:
-            device = next(iter(x.devices()))
-            self.holders[(0,) * source.rank] = [(device, _strip(x, source))]
-            return
-        data = {shard.device: shard.data for shard in x.addressable_shards}
-        for device, where in zip(source.mesh.devices, positions(source.mesh), strict=True):
-            real = inventory.resolve(device)
-            block = source.layout.block(source.shape, where)
-            held = data[real][tuple(slice(0, stop - start) for start, stop in block)]
-            self.holders.setdefault(source.layout.block_index(where), []).append((real, held))
-
-    @property
-    def grid(self) -> tuple[int, ...]:
-        return (1,) * self.source.rank if self.source.is_local else self.source.layout.grid
-
-    def assemble(self, box: Block, device: Any) -> Any:
-        """The values of `box`, on `device`."""
-        ranges = [
-            [i for i, (low, high) in enumerate(bounds) if low < stop and start < high] or [0]
-            for bounds, (start, stop) in zip(self.bounds, box, strict=True)
-        ]
-        pieces = {index: self._part(index, box, device) for index in product(*ranges)}
-        for dim in reversed(range(len(ranges))):
-            rows: dict[tuple, list[Any]] = {}
-            for index, piece in sorted(pieces.items()):
-                rows.setdefault(index[:dim], []).append(piece)
-            pieces = {index: row[0] if len(row) == 1 else jnp.concatenate(row, dim) for index, row in rows.items()}
-        return pieces[()]
-
-    def _part(self, index: tuple[int, ...], box: Block, device: Any) -> Any:
-        holders = self.holders[index]
-        near = [holder for holder in holders if holder[0] == device]
-        sender, data = (near or sorted(holders, key=lambda holder: self.sent.get(holder[0], 0)))[0]
-        origin = [bounds[i][0] for bounds, i in zip(self.bounds, index, strict=True)]
-        cut = tuple(
-            slice(max(start - low, 0), max(stop - low, 0)) for (start, stop), low in zip(box, origin, strict=True)
-        )
-        part = data[cut]
-        if sender != device:
-            self.sent[sender] = self.sent.get(sender, 0) + part.nbytes
-        return jax.device_put(part, device)
-
-
-def _bounds(size: int, blocks: int) -> list[tuple[int, int]]:
-    return [(split_offset(size, blocks, i), split_offset(size, blocks, i + 1)) for i in range(blocks)]

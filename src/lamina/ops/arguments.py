@@ -46,7 +46,7 @@ def relocate(x: Any, target: Storage, options: Options = DEFAULT, donate: bool =
         array = jax.device_put(array, held.sharding)
     arriving = target.with_kind(None)
     if held.mesh != arriving.mesh:
-        array = primitive.transfer(array, held, arriving)
+        array = primitive.transfer(array, held, arriving, options)
     elif donate and not compat.is_tracer(array):
         for step in primitive.route(held, arriving, options):
             array = programs.run(array, step, donate=True)

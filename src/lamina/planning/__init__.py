@@ -3,6 +3,7 @@
 Pure Python; only `simulate` uses numpy, when called.
 """
 
+from lamina.planning.crossing import homes_between, plan_across
 from lamina.planning.plan import Plan
 from lamina.planning.search import plan
 from lamina.planning.steps import (
@@ -14,6 +15,7 @@ from lamina.planning.steps import (
     ReduceScatter,
     Slice,
     Step,
+    Transfer,
     Unreduce,
 )
 from lamina.planning.topology import Link, Topology, topology
@@ -30,7 +32,10 @@ __all__ = [
     "Slice",
     "Step",
     "Topology",
+    "Transfer",
     "Unreduce",
+    "homes_between",
     "plan",
+    "plan_across",
     "topology",
 ]

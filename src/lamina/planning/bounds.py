@@ -13,7 +13,12 @@ at least what it wants, because each element must be completed by a message.
 hold together has to enter it, once.
 
 Pieces that stay pieces are as many separate problems, one per piece; new pieces are wanted only where they keep the
-value.  All is counted in elements, and without looking at devices (see `overlap`).
+value.
+
+**To another mesh.**  Each device there must receive what it wants and doesn't hold already, if it is on both meshes.
+Pieces don't travel, so of k of them k - 1 messages come before.
+
+All is counted in elements, and without looking at devices (see `overlap`), but between two meshes.
 """
 
 from __future__ import annotations
@@ -105,6 +110,33 @@ def elements_crossing(source: Layout, target: Layout, shape: Shape, outer: froze
     wanted = all_of.total * all_of.wanting / all_of.devices * near.pieces
     there = near.common * near.holding_too / (near.total * near.wanting)
     return wanted * (1 - there / near.pieces)
+
+
+@lru_cache(maxsize=4096)
+def elements_transferred(
+    source: Layout, target: Layout, shape: Shape, homes: tuple[int | None, ...]
+) -> tuple[float, ...]:
+    """For each position of another mesh, what its device wants and doesn't hold already (at `homes[position]`)."""
+    here, there = list(source.positions()), list(target.positions())
+    found = []
+    for where, home in zip(there, homes, strict=True):
+        wanted = target.block(shape, where)
+        lacking = prod(stop - start for start, stop in wanted)
+        if target.keeps_the_value(where) is not None:
+            lacking = 0
+        elif home is not None:
+            held = zip(source.block(shape, here[home]), wanted, strict=True)
+            lacking -= prod(max(0, min(b, d) - max(a, c)) for (a, b), (c, d) in held)
+        found.append(float(lacking))
+    return tuple(found)
+
+
+def bound_across(source: Layout, target: Layout, shape: Shape, itemsize: float, homes: tuple[int | None, ...]) -> Bytes:
+    """The bytes that a device must receive when the value goes to another mesh: the mean over both meshes' devices."""
+    lacking = elements_transferred(source.replace(partial=()), target, shape, homes)
+    pieces = source.count(source.partial_axes)
+    mean = (sum(lacking) + (pieces - 1) * prod(shape)) / (source.num_devices + homes.count(None))
+    return Bytes(mean * itemsize, max(mean, *lacking) * itemsize)
 
 
 def lower_bound(

@@ -15,6 +15,7 @@ from lamina.planning.steps import (
     ReduceScatter,
     Slice,
     Step,
+    Transfer,
     Unreduce,
     block_size,
     most_received,
@@ -30,7 +31,7 @@ def rounds(step: Step, layout: Layout, shape: Shape) -> int:
     match step:
         case Slice() | Unreduce():
             return 0
-        case Exchange():
+        case Exchange() | Transfer():
             return exchange_rounds(layout, step.after(layout), shape)
         case _:
             return 1
@@ -89,6 +90,8 @@ def crossed(step: Step, layout: Layout) -> Axes:
     match step:
         case Slice() | Unreduce():
             return ()
+        case Transfer():
+            return ()  # between meshes: over the default link
         case AllToAll():
             return step.axes
         case AllGather(_, axes) | AllReduce(axes) | ReduceScatter(axes):

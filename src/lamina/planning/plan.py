@@ -7,10 +7,10 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
-from lamina.planning.bounds import Bytes, lower_bound
+from lamina.planning.bounds import Bytes, bound_across, lower_bound
 from lamina.planning.cost import rounds, seconds
 from lamina.planning.pieces import kept_pieces
-from lamina.planning.steps import Step, block_size, most_received
+from lamina.planning.steps import Step, Transfer, block_size, most_received
 from lamina.planning.topology import PRESETS, Topology
 from lamina.sharding.layout import Layout
 
@@ -44,7 +44,7 @@ class Plan:
 
     @cached_property
     def step_bytes(self) -> tuple[float, ...]:
-        """What a device receives in each step, on the mean."""
+        """What a device of the step's mesh receives in each step, on the mean."""
         walk = zip(self.steps, self.layouts, strict=False)
         return tuple(step.received(layout, self.shape) * self.itemsize for step, layout in walk)
 
@@ -53,11 +53,28 @@ class Plan:
         """What a device receives in all steps: on the mean, and at most."""
         walk = zip(self.steps, self.layouts, strict=False)
         most = sum(most_received(step, layout, self.shape) for step, layout in walk) * self.itemsize
-        return Bytes(sum(self.step_bytes), most)
+        mean = sum(received * share for received, share in zip(self.step_bytes, self.shares, strict=True))
+        return Bytes(mean, most)
+
+    @cached_property
+    def homes(self) -> tuple[int | None, ...] | None:
+        """If the route leads to another mesh: which of its positions are whose here (see `Transfer`)."""
+        return next((step.homes for step in self.steps if isinstance(step, Transfer)), None)
+
+    @property
+    def shares(self) -> tuple[float, ...]:
+        """The share of all devices that take part in each step: less than 1 only on the way to another mesh."""
+        if self.homes is None:
+            return (1.0,) * len(self.steps)
+        total = self.source.num_devices + self.homes.count(None)
+        walk = zip(self.steps, self.layouts[1:], strict=True)
+        return tuple(after.num_devices / total for _, after in walk)
 
     @cached_property
     def lower_bound(self) -> Bytes:
         """What a device must receive whatever the algorithm."""
+        if self.homes is not None:
+            return bound_across(self.source, self.target, self.shape, self.itemsize, self.homes)
         return lower_bound(self.source, self.target, self.shape, self.itemsize)
 
     @cached_property
@@ -98,7 +115,7 @@ class Plan:
 
     def transpose(self) -> Plan:
         """The way of cotangents back: what was reduced, and its pieces, have one cotangent."""
-        kept = kept_pieces(self.source, self.target)
+        kept = kept_pieces(self.source, self.target) if self.homes is None else {}
         source, target = (layout.replace(partial=kept.items()) for layout in (self.target, self.source))
         walk = list(zip(self.steps, self.layouts, strict=False))
         steps = tuple(back for step, layout in reversed(walk) if (back := step.transpose(layout)) is not None)

@@ -19,7 +19,6 @@ from itertools import product
 from lamina.planning.overlap import cuts
 from lamina.planning.pieces import kept_pieces
 from lamina.sharding.layout import Layout
-from lamina.sharding.mesh import DeviceMesh, positions
 from lamina.sharding.placements import ReduceOp
 
 Shape = tuple[int, ...]
@@ -52,34 +51,37 @@ class Schedule:
 
 
 @lru_cache(maxsize=1024)
-def schedule(source: Layout, target: Layout, shape: Shape) -> Schedule:
-    """The schedule of an Exchange from `source` to `target`.
+def schedule(source: Layout, target: Layout, shape: Shape, homes: tuple[int | None, ...] | None = None) -> Schedule:
+    """The schedule of an Exchange from `source` to `target`; with `homes`, of a Transfer to another mesh.
+
+    Receivers are positions of the target's mesh; a copy's sender and receiver are one device.
 
     >>> axes = {"x": 2, "y": 2}
     >>> plan = schedule(Layout(axes, [("x",)]), Layout(axes, [()]), (4,))
     >>> [[(m.sender, m.receiver) for m in turn] for turn in plan.rounds]
     [[(2, 0), (3, 1), (0, 2), (1, 3)]]
     """
-    mesh = DeviceMesh.abstract([size for _, size in source.axes], [name for name, _ in source.axes])
-    places = list(positions(mesh))
+    places = list(source.positions())
     number = {tuple(where.values()): device for device, where in enumerate(places)}
-    kept = kept_pieces(source, target)
+    kept = kept_pieces(source, target) if homes is None else {}
     pieces = [axis for axis in source.partial_axes if axis not in kept]
     made = {axis: op for axis, op in target.partial if axis not in kept and op is not ReduceOp.AVG}
     free = [a for a, size in source.axes if size > 1 and a not in source.sharded_axes and a not in source.partial_axes]
     sent = [0] * len(places)
     copies: list[Message] = []
     messages: list[Message] = []
-    for receiver, where in enumerate(places):
+    for receiver, where in enumerate(places if homes is None else target.positions()):
         if any(where[axis] for axis in made):
             continue
+        home = receiver if homes is None else homes[receiver]
+        near = places[receiver % len(places) if home is None else home]
         for fixed, part, cut, put in _parts(source, target, shape, where):
             for piece in product(*(range(source.sizes[axis]) for axis in pieces)):
                 asked = {**fixed, **dict(zip(pieces, piece, strict=True)), **{axis: where[axis] for axis in kept}}
-                holders = _holders(asked, free, source, where, number)
-                sender = receiver if receiver in holders else min(holders, key=lambda h: (sent[h], holders.index(h)))
+                holders = _holders(asked, free, source, near, number)
+                sender = home if home in holders else min(holders, key=lambda h: (sent[h], holders.index(h)))
                 message = Message(sender, receiver, part, cut, put)
-                if sender == receiver:
+                if sender == home:
                     copies.append(message)
                 else:
                     sent[sender] += 1

@@ -44,6 +44,7 @@ from lamina.planning.steps import (
     ReduceScatter,
     Slice,
     Step,
+    Transfer,
     Unreduce,
 )
 from lamina.sharding.layout import Axes, Block, Layout
@@ -135,6 +136,8 @@ def step_forward(step: Step, blocks: Mapping[Where, Array], layout: Layout, shap
             return {w: part(block, w, w) for w, block in _reduced(blocks, layout, axes).items()}
         case Exchange():
             return _exchanged(blocks, layout, after, shape)
+        case Transfer():
+            return {w: _from_any(blocks, layout, _bounds(after, shape, w), shape) for w in positions(after)}
         case Unreduce(axis, op):
             keeps = {w for w in blocks if op is ReduceOp.AVG or _named(layout, w)[axis] == 0}
             return {w: b if w in keeps else np.full_like(b, identity(op, b.dtype)) for w, b in blocks.items()}
@@ -226,21 +229,28 @@ def _exchanged(blocks: Mapping[Where, Array], layout: Layout, after: Layout, sha
     made = after.replace(partial=[(axis, op) for axis, op in after.partial if axis not in kept])
     whole = {w: b for w, b in _reduced(blocks, layout, tuple(resolved)).items()}
     found: Blocks = {}
-    for w, block in blocks.items():
-        wanted = _bounds(after, shape, w)
-        new = np.zeros([stop - start for start, stop in wanted], block.dtype)
-        for holder, held in whole.items():
-            if any(_named(layout, holder)[axis] != _named(layout, w)[axis] for axis in kept):
-                continue
-            bounds = _bounds(layout, shape, holder)
-            common = [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(bounds, wanted, strict=True)]
-            if all(a < b for a, b in common):
-                here = tuple(slice(a - c, b - c) for (a, b), (c, _) in zip(common, wanted, strict=True))
-                new[here] = _cut(held, bounds, common)
+    for w in blocks:
+        mine = [list(layout.sizes).index(axis) for axis in kept]
+        holders = {p: held for p, held in whole.items() if all(p[i] == w[i] for i in mine)}
+        new = _from_any(holders, layout, _bounds(after, shape, w), shape)
         mark = made.keeps_the_value(_named(after, w))
         op = made.reduce_op(mark) if mark else None
         found[w] = np.full_like(new, identity(op, new.dtype)) if op else new
     return found
+
+
+def _from_any(holders: Mapping[Where, Array], layout: Layout, wanted: Block, shape: Sequence[int]) -> Array:
+    """The block between these bounds, each part from whichever of the holders has it."""
+    import numpy as np
+
+    new = np.zeros([stop - start for start, stop in wanted], next(iter(holders.values())).dtype)
+    for holder, held in holders.items():
+        bounds = _bounds(layout, shape, holder)
+        common = [(max(a, c), min(b, d)) for (a, b), (c, d) in zip(bounds, wanted, strict=True)]
+        if all(a < b for a, b in common):
+            here = _slices((a - c, b - c) for (a, b), (c, _) in zip(common, wanted, strict=True))
+            new[here] = _cut(held, bounds, common)
+    return new
 
 
 def _reduced(blocks: Mapping[Where, Array], layout: Layout, axes: Axes) -> Blocks:

@@ -16,6 +16,7 @@ step                                    layout before → after                 
 `ReduceScatter(axes, op, dim)`          Partial → axes appended to dim                       (k-1)/k · block
 `Unreduce(axis, op)`                    copies → Partial (the first keeps, others identity)  nothing
 `Exchange(dims, partial)`               any → any                                            what it lacks (mean)
+`Transfer(axes, dims, homes)`           any, whole pieces → any, on another mesh             what it lacks (mean)
 ======================================  ===================================================  ==========================
 
 with k devices along the axes and `block` the padded block before the step; where a dim is cut unevenly, its padded
@@ -33,12 +34,12 @@ from dataclasses import dataclass
 from math import prod
 
 from lamina.errors import LayoutError
-from lamina.planning.bounds import elements_exchanged, largest_exchanged
+from lamina.planning.bounds import elements_exchanged, elements_transferred, largest_exchanged
 from lamina.planning.pieces import kept_pieces
 from lamina.sharding.layout import Axes, Layout
 from lamina.sharding.placements import ReduceOp
 from lamina.sharding.specs import DimSpec
-from lamina.sharding.text import spec_text
+from lamina.sharding.text import axes_text, spec_text
 
 Shape = Sequence[int]
 
@@ -306,7 +307,39 @@ class Exchange:
         return "exchange to " + spec_text(map(DimSpec, self.dims), self.partial)
 
 
-Step = Slice | AllGather | AllToAll | Permute | AllReduce | ReduceScatter | Unreduce | Exchange
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """The value goes to another mesh, of `axes`: every device there gets its block, each part from one that holds it.
+
+    `homes[i]` is the position on this mesh of the device that is at position i there, or None for a device that is only
+    there.  What a device holds already isn't sent.  Pieces don't travel: they are reduced before, and made after.
+
+    >>> there = Transfer((("b", 4),), (("b",),), (None,) * 4)
+    >>> there.after(Layout({"a": 2}, [("a",)])), there.received(Layout({"a": 2}, [("a",)]), (8,))
+    (Layout('[b=4] b'), 2.0)
+    """
+
+    axes: tuple[tuple[str, int], ...]
+    dims: tuple[Axes, ...]
+    homes: tuple[int | None, ...]
+
+    def after(self, layout: Layout) -> Layout:
+        if layout.partial:
+            raise LayoutError(f"pieces can't be transferred: {layout} has to be reduced first")
+        return Layout(self.axes, self.dims)
+
+    def received(self, layout: Layout, shape: Shape) -> float:
+        return sum(elements_transferred(layout, self.after(layout), tuple(shape), self.homes)) / len(self.homes)
+
+    def transpose(self, layout: Layout) -> Step | None:
+        back = {home: there for there, home in enumerate(self.homes) if home is not None}
+        return Transfer(layout.axes, layout.dims, tuple(map(back.get, range(layout.num_devices))))
+
+    def __str__(self) -> str:
+        return f"transfer to {axes_text(self.axes)} {spec_text(map(DimSpec, self.dims))}"
+
+
+Step = Slice | AllGather | AllToAll | Permute | AllReduce | ReduceScatter | Unreduce | Exchange | Transfer
 
 
 def most_received(step: Step, layout: Layout, shape: Shape) -> float:
@@ -322,6 +355,8 @@ def most_received(step: Step, layout: Layout, shape: Shape) -> float:
             return float(block_size(layout, shape)) if mean else 0.0
         case Exchange():
             return max(mean, largest_exchanged(layout, step.after(layout), tuple(shape)))
+        case Transfer():
+            return max(elements_transferred(layout, step.after(layout), tuple(shape), step.homes))
         case _:
             return mean
 

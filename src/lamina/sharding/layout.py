@@ -22,7 +22,8 @@ Invariants, checked by the constructor in this order:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from types import MappingProxyType
 from typing import Any
 
@@ -161,6 +162,15 @@ class Layout(Frozen):
             (split_offset(size, blocks, i), split_offset(size, blocks, i + 1))
             for size, blocks, i in zip(shape, self.grid, self.block_index(where), strict=True)
         )
+
+    def positions(self) -> Iterator[dict[str, int]]:
+        """The coordinates of every position of the mesh, row-major, by axis name.
+
+        >>> list(Layout({"x": 1, "y": 2}, []).positions())
+        [{'x': 0, 'y': 0}, {'x': 0, 'y': 1}]
+        """
+        for where in product(*(range(size) for _, size in self.axes)):
+            yield dict(zip(self.sizes, where, strict=True))
 
     def keeps_the_value(self, where: Mapping[str, int]) -> str | None:
         """How a replicated value becomes pieces: the axis whose identity this device holds, or None for the value.

@@ -168,12 +168,18 @@ def runner(action: Action, donate: bool = False) -> Callable[[Any], Any]:
     held, target = source_of(action), target_of(action)
     if held.is_local:
         return program(action, donate)
-    if not donate and _in_one_memory(held) and not held.lead and not target.lead and isinstance(action, Transition):
+    if not donate and isinstance(action, Transition) and _may_be_copied(action):
         if held.is_plain and target.is_plain:
             return lambda x: jax.device_put(x, target.sharding)
         return partial(transfer.repack, source=held, target=target)
     compiled = program(action, donate)
     return (lambda x: queue_guard(compiled(x))) if _GUARDED else compiled
+
+
+def _may_be_copied(action: Transition) -> bool:
+    """Is it right, and fastest, to leave the plan aside?  Not for who asked for a memory limit."""
+    without_pieces = not action.source.lead and not action.target.lead
+    return without_pieces and action.options.memory_limit is None and _in_one_memory(action.source)
 
 
 def _in_one_memory(held: Storage) -> bool:

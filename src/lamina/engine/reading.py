@@ -8,12 +8,12 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding
 
-from lamina.engine import inventory, whole
+from lamina.engine import compat, inventory, whole
 from lamina.engine.primitive import transition, without_pieces
 from lamina.engine.storage import Storage, storage
 from lamina.engine.storage import whole as whole_storage
 from lamina.engine.transfer import host_value
-from lamina.errors import ConversionError
+from lamina.errors import ConversionError, TransformError, with_fix
 from lamina.sharding import DeviceMesh, Layout
 from lamina.sharding.mesh import positions
 
@@ -59,6 +59,20 @@ def traced_storage(x: Any, home: Any) -> Storage:
     return whole_storage(DeviceMesh.single(inventory.default_device()), x.shape)
 
 
+def known(array: Any, held: Storage) -> Any:
+    """The concrete array under the tracers of eager `jax.grad`, if that is what it is."""
+    home = compat.concrete(array) if compat.is_tracer(array) else None
+    return array if home is None or home.shape != held.array_shape else home
+
+
+def _check_known(array: Any, what: str) -> None:
+    if compat.is_tracer(array):
+        fact = f"a traced Tensor has no {what} yet"
+        raise TransformError(
+            with_fix(fact, "read it outside of jax.jit, jax.vmap and jax.grad, or return it from there")
+        )
+
+
 def as_stored(array: Any, held: Storage) -> Any:
     """The array with just the sharding that `held` says (XLA may have chosen another for the result of a jit)."""
     if held.is_local or array.sharding.is_equivalent_to(held.sharding, array.ndim):
@@ -68,6 +82,7 @@ def as_stored(array: Any, held: Storage) -> Any:
 
 def shards(array: Any, held: Storage) -> list[Any]:
     """One array per mesh position, row-major, never any padding."""
+    _check_known(array, "shards")
     if held.is_local:
         return whole.cut(array, held)
     data = {shard.device: shard.data for shard in as_stored(array, held).addressable_shards}
@@ -105,5 +120,6 @@ def _stack(parts: list[Any], held: Storage) -> Any:
 
 def value(array: Any, held: Storage) -> np.ndarray:
     """The global value on the host."""
+    _check_known(array, "value")
     plain = without_pieces(held)
     return host_value(transition(array, held, plain), plain)

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding
+from jax.sharding import NamedSharding, SingleDeviceSharding
 
 from lamina.engine import compat, inventory, whole
 from lamina.engine.primitive import transition, without_pieces
@@ -59,6 +59,14 @@ def traced_storage(x: Any, home: Any) -> Storage:
     return whole_storage(DeviceMesh.single(inventory.default_device()), x.shape)
 
 
+def in_device_memory(array: Any, held: Storage) -> tuple[Any, Storage]:
+    """The same in the devices' default memory, where programs compute."""
+    if held.memory_kind is None:
+        return array, held
+    held = held.with_kind(None)
+    return jax.device_put(array, held.sharding), held
+
+
 def known(array: Any, held: Storage) -> Any:
     """The concrete array under the tracers of eager `jax.grad`, if that is what it is."""
     home = compat.concrete(array) if compat.is_tracer(array) else None
@@ -102,7 +110,7 @@ def from_shards(parts: list[Any], held: Storage) -> Any:
     arrays = []
     padded = (*(1 for _ in held.lead), *held.layout.padded_block(held.shape))
     for device, part in zip(held.mesh.devices, parts, strict=True):
-        block = jax.device_put(part, inventory.resolve(device))
+        block = jax.device_put(part, SingleDeviceSharding(inventory.resolve(device), memory_kind=held.memory_kind))
         block = block.reshape((1,) * len(held.lead) + block.shape)
         if block.shape != padded:
             block = jax.numpy.pad(block, [(0, full - size) for full, size in zip(padded, block.shape, strict=True)])
@@ -121,5 +129,6 @@ def _stack(parts: list[Any], held: Storage) -> Any:
 def value(array: Any, held: Storage) -> np.ndarray:
     """The global value on the host."""
     _check_known(array, "value")
+    array, held = in_device_memory(array, held)
     plain = without_pieces(held)
     return host_value(transition(array, held, plain), plain)

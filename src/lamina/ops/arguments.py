@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from lamina.engine import compat, primitive, programs, transfer
+from lamina.engine import compat, primitive, programs, reading, transfer
 from lamina.engine.programs import DEFAULT, Options, Transition
 from lamina.engine.storage import Storage, storage
 from lamina.errors import LayoutError, Problems, with_fix
@@ -19,8 +19,9 @@ from lamina.tensors import Tensor, from_jax, host_array, tensor
 
 
 def as_tensor(x: Any, op: str) -> Tensor:
-    """The argument of an op as a Tensor: arrays where they are, host data on the default device."""
-    return x if type(x) is Tensor else tensor(as_data(x, op))
+    """The argument of an op as a Tensor: arrays where they are (but in device memory), host data on the default device."""
+    t = x if type(x) is Tensor else tensor(as_data(x, op))
+    return t if t._held.memory_kind is None else Tensor(*reading.in_device_memory(t._array, t._held))
 
 
 def as_data(x: Any, op: str) -> Any:
@@ -64,9 +65,8 @@ def relocate(x: Any, target: Storage, options: Options = DEFAULT, donate: bool =
     t = x if isinstance(x, Tensor) else from_jax(x)
     if t._held is target:
         return t
-    array, held, arriving = t._array, t._held.with_kind(None), target.with_kind(None)
-    if t._held.memory_kind is not None:
-        array = jax.device_put(array, held.sharding)
+    array, held = reading.in_device_memory(t._array, t._held)
+    arriving = target.with_kind(None)
     if held.mesh != arriving.mesh:
         array = primitive.transfer(array, held, arriving)
     else:

@@ -15,11 +15,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from lamina.engine import compat, inventory, reading, transfer
 from lamina.engine.storage import Storage, storage, whole
-from lamina.errors import ConversionError, LayoutError, TransformError, explained
+from lamina.errors import ConversionError, LayoutError, TransformError, explained, with_fix
 from lamina.sharding import Device, DeviceMapping, DeviceMesh, Layout, NamedMapping, Placement
 from lamina.sharding.layout import check_rank
 from lamina.sharding.shapes import global_shape_from_local, local_shapes
@@ -113,8 +114,6 @@ class Tensor:
 
         A Partial axis's positions hold their pieces.
         """
-        if compat.is_tracer(self._array):
-            raise TransformError("a traced Tensor has no shards yet: read them outside of jax.jit, or use lamina.spmd")
         return reading.shards(self._array, self._held)
 
     def numpy(self) -> np.ndarray:
@@ -143,10 +142,15 @@ class Tensor:
 
     def item(self, *index: int) -> Any:
         """The one element as a Python number; with an index, that element."""
-        return self.numpy().item(*index)
+        return self._known().item(*index)
 
     def tolist(self) -> Any:
+        """The global value as nested lists of Python numbers."""
         return self.numpy().tolist()
+
+    def _known(self) -> np.ndarray:
+        """The value, under eager `jax.grad` too: what `item` and `if` see there, as those of a `jax.Array` do."""
+        return reading.value(reading.known(self._array, self._held), self._held)
 
     def block_until_ready(self) -> Tensor:
         """Waits until the value is computed."""
@@ -154,8 +158,7 @@ class Tensor:
         return self
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        value = self.numpy()
-        return value if dtype is None else value.astype(dtype)
+        return np.array(self.numpy(), dtype, copy=copy)
 
     def __dlpack__(self, **options: Any) -> Any:
         return self._one_array().__dlpack__(**options)
@@ -171,7 +174,7 @@ class Tensor:
         return jax.device_put(self.numpy(), inventory.resolve(held.mesh.devices[0]))
 
     def __bool__(self) -> bool:
-        return bool(self.numpy())
+        return bool(self._known())
 
     def __int__(self) -> int:
         return int(self.numpy())
@@ -205,6 +208,9 @@ class Tensor:
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Tensor is immutable: can't set {name!r}")
 
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"a Tensor is immutable: can't delete {name!r}")
+
     def __reduce__(self) -> tuple:
         return _unpickle, (self.numpy(), self.sharding)
 
@@ -228,9 +234,17 @@ def tensor(x: Any, dtype: Any = None) -> Tensor:
         return x if dtype is None or x.dtype == dtype else Tensor(x._array.astype(dtype), x._held)
     if isinstance(x, jax.Array):
         return from_jax(x if dtype is None else x.astype(dtype))
-    value = np.asarray(x, dtype)
+    value = host_array(x, "tensor", dtype)
     held = whole(DeviceMesh.single(inventory.default_device()), value.shape)
     return Tensor(transfer.place(value, held), held)
+
+
+def host_array(x: Any, op: str, dtype: Any = None) -> np.ndarray:
+    """Anything that numpy makes numbers of, as an array; TypeError for what it makes text or objects of."""
+    value = np.asarray(x, dtype)
+    if value.dtype.kind not in "biufc" and not (value.dtype.kind == "V" and jnp.issubdtype(value.dtype, jnp.number)):
+        raise TypeError(f"{op}(x) takes a Tensor, an array or numbers, not {type(x).__name__} {x!r}")
+    return value
 
 
 def from_jax(array: Any) -> Tensor:
@@ -259,13 +273,15 @@ def from_shards(shards: Sequence[Any], mapping: DeviceMapping, shape: Sequence[i
     >>> lamina.from_shards([np.zeros(2), np.ones(1)], lamina.NamedMapping(mesh, ["x"])).tolist()
     [0.0, 0.0, 1.0]
     """
+    if not isinstance(mapping, DeviceMapping):
+        raise TypeError(f"from_shards(mapping) must be a lamina DeviceMapping such as NamedMapping, not {mapping!r}")
     with explained(
         "from_shards(shards, mapping)",
         mapping=mapping,
         fix="give one shard per mesh position, each of the shape that "
         "lamina.sharding.local_shard_shape_from_global says",
     ):
-        arrays = [part if isinstance(part, jax.Array) else np.asarray(part) for part in shards]
+        arrays = [part if isinstance(part, jax.Array) else host_array(part, "from_shards") for part in shards]
         if len(arrays) != mapping.mesh.num_devices:
             raise LayoutError(f"{len(arrays)} shards for the {mapping.mesh.num_devices} devices of {mapping.mesh}")
         found = [tuple(part.shape) for part in arrays]
@@ -278,7 +294,8 @@ def from_shards(shards: Sequence[Any], mapping: DeviceMapping, shape: Sequence[i
             )
         kinds = {np.dtype(part.dtype) for part in arrays}
         if len(kinds) > 1:
-            raise LayoutError(f"the shards have different dtypes: {sorted(kind.name for kind in kinds)}")
+            names = sorted(kind.name for kind in kinds)
+            raise LayoutError(with_fix(f"the shards have different dtypes: {names}", "give them one dtype"))
         held = storage(mapping.mesh, layout, full, getattr(mapping, "memory_kind", None))
         return Tensor(reading.from_shards(arrays, held), held)
 

@@ -104,13 +104,6 @@ no_accelerator = pytest.mark.skipif(lamina.accelerator_count() > 0, reason="ther
         says="inside jax.jit a value can't move between meshes over different devices, or in another order",
         fix="move it outside of jax.jit",
     ),
-    Mistake(
-        "to one of several devices inside jax.jit",
-        lambda w: jax.jit(lambda t: to_device(t, CPU(1)))(w.rows),
-        error=TransformError,
-        says="inside jax.jit",
-        fix="outside of jax.jit",
-    ),
 )
 def test_to_device(mistake):
     check(mistake)

@@ -70,7 +70,8 @@ def identity(op: ReduceOp, dtype: Any) -> np.ndarray:
 def combine(pieces: Any, op: ReduceOp, axis: int = 0) -> Any:
     """The reduction of the pieces that stand along one array axis, in their own dtype.
 
-    Bools: sum is `or`, prod is `and`.  AVG of integers and bools is the floor of the exact mean.
+    Bools: sum is `or`, prod is `and`.  AVG of integers and bools is the floor of the exact mean; of short floats it is
+    taken in float32, so that a value isn't lost because the sum of its copies is too large.
     """
     dtype = pieces.dtype
     _check_ordered(op, dtype)
@@ -89,7 +90,8 @@ def combine(pieces: Any, op: ReduceOp, axis: int = 0) -> Any:
         case ReduceOp.MIN:
             return jnp.min(pieces, axis=axis)
         case ReduceOp.AVG:
-            return jnp.sum(pieces, axis=axis, dtype=dtype) / jnp.asarray(pieces.shape[axis], dtype)
+            wide = pieces if dtype.itemsize >= 4 else pieces.astype(jnp.float32)
+            return (jnp.sum(wide, axis=axis) / jnp.asarray(pieces.shape[axis], wide.dtype)).astype(dtype)
 
 
 def _check_ordered(op: ReduceOp, dtype: Any) -> None:
@@ -106,6 +108,27 @@ def _floor_mean(pieces: Any, axis: int) -> Any:
     quotients, remainders = jnp.divmod(wide, jnp.asarray(count, wide.dtype))
     mean = jnp.sum(quotients, axis=axis, dtype=wide.dtype) + jnp.sum(remainders, axis=axis, dtype=wide.dtype) // count
     return mean.astype(pieces.dtype)
+
+
+def as_ordered(x: Any, op: ReduceOp) -> Any:
+    """Floats as integers of the same size in the same order, with NaN at the end that `op` (MAX or MIN) takes.
+
+    Backends differ in what the largest of NaN and 1 is (XLA's CPU collectives and NCCL say 1); integers have no NaN.
+    """
+    kind = jnp.dtype(f"int{8 * x.dtype.itemsize}")
+    limits, bits = jnp.iinfo(kind), lax.bitcast_convert_type(x, kind)
+    end = limits.max if op is ReduceOp.MAX else limits.min
+    return jnp.where(jnp.isnan(x), kind.type(end), _flipped(bits))
+
+
+def from_ordered(x: Any, dtype: Any) -> Any:
+    """The floats again."""
+    return lax.bitcast_convert_type(_flipped(x), dtype)
+
+
+def _flipped(bits: Any) -> Any:
+    """Floats have a sign and a magnitude: below zero, larger bits are smaller numbers.  Its own inverse."""
+    return jnp.where(bits < 0, bits ^ jnp.iinfo(bits.dtype).max, bits)
 
 
 # -- on one device of many --------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ form, so that the collective itself always sees equal parts.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -15,7 +16,16 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from lamina.engine.blocks import axis_index, combine, from_blocks, identity, to_blocks, valid
+from lamina.engine.blocks import (
+    as_ordered,
+    axis_index,
+    combine,
+    from_blocks,
+    from_ordered,
+    identity,
+    to_blocks,
+    valid,
+)
 from lamina.engine.exchange import exchange
 from lamina.planning.steps import (
     AllGather,
@@ -184,12 +194,18 @@ def _native(op: ReduceOp, dtype: Any, count: int) -> Any:
     inexact = dtype.name in _NATIVE_INEXACT
     if op is ReduceOp.SUM and (inexact or dtype.name in _NATIVE):
         return _sum
-    if op is ReduceOp.AVG and inexact:
+    if op is ReduceOp.AVG and inexact and dtype.name != "float16":  # whose sum may be too large where its mean isn't
         return lambda x, axes, dim: _sum(x, axes, dim) / jnp.asarray(count, x.dtype)
     if op in (ReduceOp.MAX, ReduceOp.MIN) and (dtype.name in _NATIVE or (inexact and dtype.kind != "c")):
-        extreme = lax.pmax if op is ReduceOp.MAX else lax.pmin
-        return lambda x, axes, _: extreme(x, axes)
+        return partial(_extreme, op=op)
     return None
+
+
+def _extreme(x: Any, axes: Axes, dim: None, op: ReduceOp) -> Any:
+    extreme = lax.pmax if op is ReduceOp.MAX else lax.pmin
+    if not jnp.issubdtype(x.dtype, jnp.floating):
+        return extreme(x, axes)
+    return from_ordered(extreme(as_ordered(x, op), axes), x.dtype)
 
 
 def _sum(x: Any, axes: Axes, dim: int | None) -> Any:

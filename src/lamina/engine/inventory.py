@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from lamina.engine import compat
-from lamina.errors import DeviceError
+from lamina.errors import DeviceError, with_fix
 from lamina.sharding import CPU, Accelerator, Device, DeviceMesh
 
 
@@ -45,13 +45,24 @@ def resolve(device: Device) -> Any:
     if device.id < len(there):
         return there[device.id]
     if not there:
-        raise DeviceError(f"{device}: this process sees no accelerator, only {inventory()}")
-    fix = (
-        ""
-        if isinstance(device, Accelerator)
-        else (f'\n  fix: jax.config.update("jax_num_cpu_devices", {device.id + 1}) before anything uses JAX')
-    )
-    raise DeviceError(f"{device}: there is no such device, only {inventory()}{fix}")
+        fact, fix = (
+            "this process sees no accelerator",
+            "name a lamina.CPU(i), or let DeviceMesh.create take what is there",
+        )
+    elif isinstance(device, Accelerator):
+        fact, fix = "there is no such device", f"name one of Accelerator(0)..Accelerator({len(there) - 1})"
+    else:
+        fact = "there is no such device"
+        fix = f'jax.config.update("jax_num_cpu_devices", {device.id + 1}) before anything uses JAX'
+    raise DeviceError(with_fix(f"{device}: {fact}, only {inventory()}", fix))
+
+
+def check_memory(device: Device, kind: str) -> None:
+    """A memory kind that the device doesn't have is a DeviceError that lists those that it has."""
+    there = [memory.kind for memory in resolve(device).addressable_memories()]
+    if kind not in there:
+        fact = f"memory_kind={kind!r}: {device} has no such memory, only {', '.join(there)}"
+        raise DeviceError(with_fix(fact, "name one of these, or leave memory_kind out"))
 
 
 @lru_cache(maxsize=4096)

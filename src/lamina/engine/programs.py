@@ -166,14 +166,34 @@ def runner(action: Action, donate: bool = False) -> Callable[[Any], Any]:
     if isinstance(action, Transfer):
         return partial(crossing.move, source=action.source, target=action.target)
     held, target = source_of(action), target_of(action)
+    if donate:
+        same = held.array_shape == target.array_shape  # else XLA can't reuse the memory, and JAX would warn
+        return partial(_consume, _guarded(program(action, donate=same), held))
     if held.is_local:
-        return program(action, donate)
-    if not donate and _in_one_memory(held) and not held.lead and not target.lead and isinstance(action, Transition):
+        return program(action)
+    if isinstance(action, Transition) and _may_be_copied(action):
         if held.is_plain and target.is_plain:
             return lambda x: jax.device_put(x, target.sharding)
         return partial(transfer.repack, source=held, target=target)
-    compiled = program(action, donate)
-    return (lambda x: queue_guard(compiled(x))) if _GUARDED else compiled
+    return _guarded(program(action), held)
+
+
+def _consume(run: Callable[[Any], Any], x: Any) -> Any:
+    """The result; x is gone, also where its memory couldn't be reused."""
+    result = run(x)
+    if result is not x and not x.is_deleted():
+        x.delete()
+    return result
+
+
+def _guarded(compiled: Callable[[Any], Any], held: Storage) -> Callable[[Any], Any]:
+    return (lambda x: queue_guard(compiled(x))) if _GUARDED and not held.is_local else compiled
+
+
+def _may_be_copied(action: Transition) -> bool:
+    """Is it right, and fastest, to leave the plan aside?  Not for who asked for a memory limit."""
+    without_pieces = not action.source.lead and not action.target.lead
+    return without_pieces and action.options.memory_limit is None and _in_one_memory(action.source)
 
 
 def _in_one_memory(held: Storage) -> bool:

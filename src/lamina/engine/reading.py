@@ -6,14 +6,14 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding
+from jax.sharding import NamedSharding, SingleDeviceSharding
 
-from lamina.engine import inventory, whole
+from lamina.engine import compat, inventory, whole
 from lamina.engine.primitive import transition, without_pieces
 from lamina.engine.storage import Storage, storage
 from lamina.engine.storage import whole as whole_storage
 from lamina.engine.transfer import host_value
-from lamina.errors import ConversionError
+from lamina.errors import ConversionError, TransformError, with_fix
 from lamina.sharding import DeviceMesh, Layout
 from lamina.sharding.mesh import positions
 
@@ -59,6 +59,28 @@ def traced_storage(x: Any, home: Any) -> Storage:
     return whole_storage(DeviceMesh.single(inventory.default_device()), x.shape)
 
 
+def in_device_memory(array: Any, held: Storage) -> tuple[Any, Storage]:
+    """The same in the devices' default memory, where programs compute."""
+    if held.memory_kind is None:
+        return array, held
+    held = held.with_kind(None)
+    return jax.device_put(array, held.sharding), held
+
+
+def known(array: Any, held: Storage) -> Any:
+    """The concrete array under the tracers of eager `jax.grad`, if that is what it is."""
+    home = compat.concrete(array) if compat.is_tracer(array) else None
+    return array if home is None or home.shape != held.array_shape else home
+
+
+def _check_known(array: Any, what: str) -> None:
+    if compat.is_tracer(array):
+        fact = f"a traced Tensor has no {what} yet"
+        raise TransformError(
+            with_fix(fact, "read it outside of jax.jit, jax.vmap and jax.grad, or return it from there")
+        )
+
+
 def as_stored(array: Any, held: Storage) -> Any:
     """The array with just the sharding that `held` says (XLA may have chosen another for the result of a jit)."""
     if held.is_local or array.sharding.is_equivalent_to(held.sharding, array.ndim):
@@ -68,6 +90,7 @@ def as_stored(array: Any, held: Storage) -> Any:
 
 def shards(array: Any, held: Storage) -> list[Any]:
     """One array per mesh position, row-major, never any padding."""
+    _check_known(array, "shards")
     if held.is_local:
         return whole.cut(array, held)
     data = {shard.device: shard.data for shard in as_stored(array, held).addressable_shards}
@@ -87,7 +110,7 @@ def from_shards(parts: list[Any], held: Storage) -> Any:
     arrays = []
     padded = (*(1 for _ in held.lead), *held.layout.padded_block(held.shape))
     for device, part in zip(held.mesh.devices, parts, strict=True):
-        block = jax.device_put(part, inventory.resolve(device))
+        block = jax.device_put(part, SingleDeviceSharding(inventory.resolve(device), memory_kind=held.memory_kind))
         block = block.reshape((1,) * len(held.lead) + block.shape)
         if block.shape != padded:
             block = jax.numpy.pad(block, [(0, full - size) for full, size in zip(padded, block.shape, strict=True)])
@@ -105,5 +128,7 @@ def _stack(parts: list[Any], held: Storage) -> Any:
 
 def value(array: Any, held: Storage) -> np.ndarray:
     """The global value on the host."""
+    _check_known(array, "value")
+    array, held = in_device_memory(array, held)
     plain = without_pieces(held)
     return host_value(transition(array, held, plain), plain)

@@ -19,9 +19,9 @@ from typing import Any
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from lamina.engine import inventory
-from lamina.errors import LayoutError
 from lamina.sharding import DeviceMesh, Layout, NamedMapping
 from lamina.sharding.layout import check_rank
+from lamina.sharding.mesh import holding
 
 
 class Storage:
@@ -31,8 +31,7 @@ class Storage:
 
     def __init__(self, mesh: DeviceMesh, layout: Layout, shape: tuple[int, ...], memory_kind: str | None):
         check_rank(layout, shape)
-        if mesh.is_abstract:
-            raise LayoutError(f"{mesh!r} has no devices: it can be planned for, but can't hold a tensor")
+        holding(mesh)
         self.mesh, self.layout, self.shape, self.memory_kind = mesh, layout, shape, memory_kind
         self.lead = layout.partial_axes
         padded = (blocks * size for blocks, size in zip(layout.grid, layout.padded_block(shape), strict=True))
@@ -64,6 +63,8 @@ class Storage:
     def sharding(self) -> Any:
         """JAX's sharding of the array."""
         if self._sharding is None:
+            if self.memory_kind is not None:
+                inventory.check_memory(self.mesh.devices[0], self.memory_kind)
             if self.is_local:
                 device = inventory.resolve(self.mesh.devices[0])
                 self._sharding = SingleDeviceSharding(device, memory_kind=self.memory_kind)

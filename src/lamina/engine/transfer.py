@@ -6,11 +6,13 @@ only if the layout is uneven.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import SingleDeviceSharding
 
 from lamina.engine import inventory, whole
 from lamina.engine.blocks import identity
@@ -25,27 +27,46 @@ def place(value: Any, target: Storage, own: bool = False) -> Any:
 
     `own` says that nobody will write to `value` again, so that a device in the same memory may use it as it is.
     """
-    value = np.asarray(value)
+    given, value = value, np.asarray(value)
     value = value.astype(jax.dtypes.canonicalize_dtype(value.dtype), copy=False)
+    borrowed = not own and (value is given or not value.flags.owndata)
+    copied = borrowed and is_host_memory(target)
+    array = _placed(value, target, aligned_copy if copied else np.asarray)
+    return jax.block_until_ready(array) if borrowed and not copied else array  # until then, JAX reads the caller's array
+
+
+def _placed(value: np.ndarray, target: Storage, take: Callable[[np.ndarray], np.ndarray]) -> Any:
+    """The blocks on their devices; `take` is applied to what is a part of `value` itself."""
     if target.is_local:
-        there = jax.device_put(value, target.sharding, may_alias=_may_alias(own))
+        there = jax.device_put(take(value), target.sharding)
         return there if target.is_plain else _encode(there, target)
     blocks: dict[tuple, np.ndarray] = {}
-    parts, devices = [], []
+    parts, homes = [], []
     for device, where in zip(target.mesh.devices, positions(target.mesh), strict=True):
         if (real := inventory.resolve(device)).process_index != jax.process_index():
             continue
         box, mark = target.layout.block(target.shape, where), target.layout.keeps_the_value(where)
         if (box, mark) not in blocks:
-            blocks[box, mark] = _host_block(value, box, mark, target)
+            block = _host_block(value, box, mark, target)
+            blocks[box, mark] = take(block) if np.may_share_memory(block, value) else block
         parts.append(blocks[box, mark])
-        devices.append(real)
-    arrays = jax.device_put(parts, devices, may_alias=_may_alias(own))
+        homes.append(real if target.memory_kind is None else SingleDeviceSharding(real, target.memory_kind))
+    arrays = jax.device_put(parts, homes)
     return jax.make_array_from_single_device_arrays(target.array_shape, target.sharding, arrays)
 
 
-def _may_alias(own: bool) -> bool | None:
-    return None if own else False  # None: wherever JAX can
+def is_host_memory(held: Storage) -> bool:
+    """May JAX use numpy's memory as these devices' own?  It does so for aligned arrays, whatever `may_alias` says."""
+    return inventory.resolve(held.mesh.devices[0]).platform == "cpu"
+
+
+def aligned_copy(value: np.ndarray) -> np.ndarray:
+    """A copy that XLA's CPU devices take as it is: they need 64 bytes of alignment, and copy what has less once more."""
+    room = np.empty(value.nbytes + 64, np.uint8)
+    start = -room.ctypes.data % 64
+    copy = room[start : start + value.nbytes].view(value.dtype).reshape(value.shape)
+    copy[...] = value
+    return copy
 
 
 def repack(x: Any, source: Storage, target: Storage) -> Any:

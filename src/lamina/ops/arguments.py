@@ -3,23 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache, wraps
 from typing import Any
 
 import jax
 import numpy as np
 
-from lamina.engine import compat, primitive, programs, transfer
-from lamina.engine.programs import DEFAULT, Options
+from lamina.engine import compat, primitive, programs, reading, transfer
+from lamina.engine.programs import DEFAULT, Options, Transition
 from lamina.engine.storage import Storage, storage
-from lamina.errors import LayoutError, Problems
+from lamina.errors import LayoutError, Problems, with_fix
 from lamina.sharding import DeviceMapping
 from lamina.sharding.layout import Axes
-from lamina.tensors import Tensor, from_jax, tensor
+from lamina.tensors import Tensor, from_jax, host_array, tensor
 
 
-def as_tensor(x: Any) -> Tensor:
-    """The argument of an op as a Tensor: arrays where they are, host data on the default device."""
-    return x if type(x) is Tensor else tensor(x)
+def as_tensor(x: Any, op: str) -> Tensor:
+    """The argument of an op as a Tensor: arrays where they are (but in device memory), host data on the default device."""
+    t = x if type(x) is Tensor else tensor(as_data(x, op))
+    return t if t._held.memory_kind is None else Tensor(*reading.in_device_memory(t._array, t._held))
+
+
+def as_data(x: Any, op: str) -> Any:
+    """Tensors and arrays as they are, anything else as numpy has it; TypeError where that isn't numbers."""
+    return x if isinstance(x, (Tensor, jax.Array)) else host_array(x, op)
+
+
+def decided_once(decide: Callable) -> Callable:
+    """Keeps what a call decides, by the values *and types* of its arguments (1 == 1.0 == True, but only one is a dim).
+
+    An argument that can't be hashed is decided anew each time: usually it gets the error that it deserves.
+    """
+    known = lru_cache(maxsize=4096, typed=True)(decide)
+
+    @wraps(decide)
+    def decision(*arguments: Any) -> Any:
+        try:
+            return known(*arguments)
+        except TypeError:
+            pass
+        return decide(*arguments)
+
+    return decision
 
 
 def over_leaves(one: Callable[[Any], Tensor], x: Any) -> Any:
@@ -38,23 +63,27 @@ def relocate(x: Any, target: Storage, options: Options = DEFAULT, donate: bool =
     if not isinstance(x, (Tensor, jax.Array)):
         return Tensor(transfer.place(x, target), target)
     t = x if isinstance(x, Tensor) else from_jax(x)
-    array, held = t._array, t._held
-    if held is target:
+    if t._held is target:
         return t
-    if held.memory_kind is not None:
-        held = held.with_kind(None)
-        array = jax.device_put(array, held.sharding)
+    array, held = reading.in_device_memory(t._array, t._held)
     arriving = target.with_kind(None)
     if held.mesh != arriving.mesh:
         array = primitive.transfer(array, held, arriving, options)
-    elif donate and not compat.is_tracer(array):
-        for step in primitive.route(held, arriving, options):
-            array = programs.run(array, step, donate=True)
     else:
-        array = primitive.transition(array, held, arriving, options)
+        array = _along(primitive.route(held, arriving, options), array, donate)
     if target.memory_kind is not None:
         array = jax.device_put(array, target.sharding)
     return Tensor(array, target)
+
+
+def _along(route: tuple[Transition, ...], array: Any, donate: bool) -> Any:
+    for step in route:
+        if step.options.memory_limit is not None:
+            step.plan(array.dtype.itemsize)  # a limit that no route keeps is said before anything moves
+    for step in route:
+        known = donate and not compat.is_tracer(array)
+        array = programs.run(array, step, donate=True) if known else primitive.apply(array, step)
+    return array
 
 
 def relayout(t: Tensor, target: Storage) -> Tensor:
@@ -72,7 +101,9 @@ def dim_of(held: Storage, dim: Any, argument: str) -> int:
     if isinstance(dim, bool) or not hasattr(dim, "__index__"):
         raise TypeError(f"{argument} must be an integer, not {dim!r}")
     if not -held.rank <= dim < held.rank:
-        raise LayoutError(f"{argument}={dim} is out of range for a tensor of shape {held.shape}")
+        fact = f"{argument}={dim} is out of range for a tensor of shape {held.shape}"
+        there = f"name a dim from {-held.rank} to {held.rank - 1}" if held.rank else "a tensor without dims has none"
+        raise LayoutError(with_fix(fact, there))
     return dim.__index__() % held.rank
 
 
@@ -82,9 +113,10 @@ def axes_of(held: Storage, axes: Any, argument: str) -> Axes:
     problems = Problems()
     for name in names:
         if name not in held.mesh.axis_names:
-            problems.add(f"{argument}: {name!r} is not an axis of the mesh {held.mesh}")
+            known = f"name axes of {list(held.mesh.axis_names)}"
+            problems.add(f"{argument}: {name!r} is not an axis of the mesh {held.mesh}", known)
         elif names.count(name) > 1:
-            problems.add(f"{argument}: axis {name!r} stands twice")
+            problems.add(f"{argument}: axis {name!r} stands twice", "name each axis once")
     problems.check()
     return tuple(name for name in held.mesh.axis_names if name in names)
 

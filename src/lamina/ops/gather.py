@@ -10,8 +10,8 @@ import jax.numpy as jnp
 
 from lamina.engine.programs import CACHED_PROGRAMS, laid_out
 from lamina.engine.storage import Storage, storage, whole
-from lamina.errors import LayoutError, Problems, explained
-from lamina.ops.arguments import as_tensor, described, dim_of, relayout, relocate, shape_of
+from lamina.errors import LayoutError, Problems, explained, with_fix
+from lamina.ops.arguments import as_data, as_tensor, decided_once, described, dim_of, relayout, relocate, shape_of
 from lamina.sharding import DeviceMesh
 from lamina.sharding.mesh import ambient_mesh, as_mesh
 from lamina.tensors import Tensor
@@ -26,15 +26,16 @@ def all_gather(sharded_tensor: Any, axis: int | None = None, *, physical_axis: i
     >>> lamina.all_gather(x, 0).shards[3].shape
     (5, 2)
     """
-    t = as_tensor(sharded_tensor)
+    t = as_tensor(sharded_tensor, "all_gather")
     return relayout(t, _gathered(t._held, axis, physical_axis))
 
 
-@lru_cache(maxsize=4096)
+@decided_once
 def _gathered(held: Storage, axis: Any, physical_axis: Any) -> Storage:
     with explained(f"all_gather(axis={axis!r}, physical_axis={physical_axis!r})", tensor=described(held)):
         if axis is not None and physical_axis is not None and axis != physical_axis:
-            raise LayoutError(f"axis={axis} and physical_axis={physical_axis} name different dims")
+            fact = f"axis={axis} and physical_axis={physical_axis} name different dims"
+            raise LayoutError(with_fix(fact, "give one of them: they are two names for one argument"))
         named = physical_axis if axis is None else axis
         dims: Any = range(held.rank) if named is None else [dim_of(held, named, "axis")]
         kept = [() if d in dims else entry for d, entry in enumerate(held.layout.dims)]
@@ -54,19 +55,17 @@ def all_to_all(sharded_tensor: Any, split_axis: int, concat_axis: int, tiled: bo
     >>> lamina.all_to_all(x, 0, 1).placements, lamina.all_to_all(x, 0, 1, tiled=False).shape
     ((Sharded(0),), (4, 2, 4))
     """
-    t = as_tensor(sharded_tensor)
+    t = as_tensor(sharded_tensor, "all_to_all")
     split, concat, target = _transposed(t._held, split_axis, concat_axis, bool(tiled))
     moved = relayout(t, target)
     return moved if tiled else _stacked(moved, split, concat, t._held.layout.grid[concat])
 
 
-@lru_cache(maxsize=4096)
+@decided_once
 def _transposed(held: Storage, split_axis: Any, concat_axis: Any, tiled: bool) -> tuple[int, int, Storage]:
     where = f"all_to_all(split_axis={split_axis!r}, concat_axis={concat_axis!r}, tiled={tiled})"
     with explained(where, tensor=described(held)):
-        split, concat = dim_of(held, split_axis, "split_axis"), dim_of(held, concat_axis, "concat_axis")
-        if split == concat:
-            raise LayoutError(f"split_axis and concat_axis are both dim {split}")
+        split, concat = _two_dims(held, split_axis, concat_axis)
         if not tiled:
             _check_untiled(held, split, concat, held.layout.grid[concat])
         dims = list(held.layout.dims)
@@ -74,14 +73,34 @@ def _transposed(held: Storage, split_axis: Any, concat_axis: Any, tiled: bool) -
         return split, concat, held.with_layout(held.layout.replace(dims))
 
 
+def _two_dims(held: Storage, split_axis: Any, concat_axis: Any) -> tuple[int, int]:
+    problems, dims = Problems(), []
+    for dim, argument in ((split_axis, "split_axis"), (concat_axis, "concat_axis")):
+        with problems.caught():
+            dims.append(dim_of(held, dim, argument))
+    problems.check()
+    split, concat = dims
+    if split == concat:
+        raise LayoutError(with_fix(f"split_axis and concat_axis are both dim {split}", "name two different dims"))
+    return split, concat
+
+
 def _check_untiled(held: Storage, split: int, concat: int, count: int) -> None:
-    problems, shape = Problems(), held.shape
-    if shape[split] != count or held.layout.dims[split]:
+    problems, shape, axes = Problems(), held.shape, held.layout.dims[split]
+    if axes:
         problems.add(
-            f"not tiled, dim {split} must be whole and as long as the group of {count} devices, not {shape[split]}"
+            f"not tiled, dim {split} must be whole, but is split over {axes}", f"lamina.all_gather(x, {split}) first"
+        )
+    if shape[split] != count:
+        problems.add(
+            f"not tiled, dim {split} must be whole and as long as the group of {count} devices, not {shape[split]}",
+            "leave out tiled=False, which needs one entry per device",
         )
     if shape[concat] % count:
-        problems.add(f"dim {concat} of {shape[concat]} is uneven over {count} devices, so its shards can't be stacked")
+        problems.add(
+            f"dim {concat} of {shape[concat]} is uneven over {count} devices, so its shards can't be stacked",
+            f"pad it to a multiple of {count}",
+        )
     problems.check()
 
 
@@ -119,6 +138,7 @@ def distributed_broadcast(x: Any, mesh: DeviceMesh | None = None) -> Tensor:
     >>> [float(shard) for shard in lamina.distributed_broadcast(3.0, mesh).shards][:3]
     [3.0, 3.0, 3.0]
     """
+    x = as_data(x, "distributed_broadcast")
     if mesh is None:
         own = x.mesh if isinstance(x, Tensor) and not x.mesh.is_single else None
         mesh = own or ambient_mesh() or DeviceMesh.default()

@@ -6,15 +6,15 @@ then the pieces are reduced like any others.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Iterable
 from typing import Any
 
 from lamina.engine import relabel
 from lamina.engine.storage import Storage
 from lamina.errors import Problems, explained
-from lamina.ops.arguments import as_tensor, axes_of, described, dim_of, relayout
+from lamina.ops.arguments import as_tensor, axes_of, decided_once, described, dim_of, relayout
 from lamina.sharding import ReduceOp
-from lamina.sharding.layout import Axes
+from lamina.sharding.layout import Axes, Layout
 from lamina.sharding.placements import as_reduce_op
 from lamina.tensors import Tensor
 
@@ -33,8 +33,8 @@ def all_reduce(sharded_tensor: Any, *, reduce_op: Any = None, reduce_axes: Any =
     >>> lamina.all_reduce(x).tolist(), lamina.all_reduce(x, reduce_op="max").tolist()
     ([12.0, 16.0], [6.0, 7.0])
     """
-    t = as_tensor(sharded_tensor)
-    pieces, target = _reduced(t._held, reduce_op, _hashable(reduce_axes), None)
+    t = as_tensor(sharded_tensor, "all_reduce")
+    pieces, target = _reduced(t._held, reduce_op, _hashable(reduce_axes))
     return relayout(_as_pieces(t, pieces), target)
 
 
@@ -49,63 +49,97 @@ def reduce_scatter(sharded_tensor: Any, axis: int, *, reduce_op: Any = None, red
     >>> lamina.reduce_scatter(x, 0).placements
     (Sharded(0),)
     """
-    t = as_tensor(sharded_tensor)
-    pieces, target = _reduced(t._held, reduce_op, _hashable(reduce_axes), (axis,))
+    t = as_tensor(sharded_tensor, "reduce_scatter")
+    pieces, target = _scattered(t._held, reduce_op, _hashable(reduce_axes), axis)
     return relayout(_as_pieces(t, pieces), target)
 
 
 def _hashable(axes: Any) -> Any:
-    return axes if axes is None or isinstance(axes, str) else tuple(axes)
+    return tuple(axes) if isinstance(axes, Iterable) and not isinstance(axes, str) else axes
 
 
 def _as_pieces(t: Tensor, pieces: Storage) -> Tensor:
     return t if pieces is t._held else Tensor(relabel.as_pieces(t._held, pieces)(t._array), pieces)
 
 
-@lru_cache(maxsize=4096)
-def _reduced(held: Storage, reduce_op: Any, reduce_axes: Any, scatter: tuple[Any] | None) -> tuple[Storage, Storage]:
-    """What a call decides, decided once: the storage with every axis to be reduced Partial, and that of the result."""
-    with explained("all_reduce" if scatter is None else f"reduce_scatter(axis={scatter[0]!r})", tensor=described(held)):
-        dim = None if scatter is None else dim_of(held, scatter[0], "axis")
+@decided_once
+def _reduced(held: Storage, reduce_op: Any, reduce_axes: Any) -> tuple[Storage, Storage]:
+    """What an all-reduce decides: the storage with every axis to be reduced Partial, and that of the result."""
+    with explained("all_reduce", tensor=described(held)):
+        problems = Problems()
+        op, axes = _op_and_axes(held, reduce_op, reduce_axes, problems)
+        return _pieces_and_target(held, op, axes, None, problems)
+
+
+@decided_once
+def _scattered(held: Storage, reduce_op: Any, reduce_axes: Any, axis: Any) -> tuple[Storage, Storage]:
+    """What a reduce-scatter decides: the same, with the axes on dim `axis` of the result."""
+    with explained(f"reduce_scatter(axis={axis!r})", tensor=described(held)):
+        problems, dim = Problems(), None
+        with problems.caught():
+            dim = dim_of(held, axis, "axis")
+        op, axes = _op_and_axes(held, reduce_op, reduce_axes, problems)
+        return _pieces_and_target(held, op, axes, dim, problems)
+
+
+def _op_and_axes(held: Storage, reduce_op: Any, reduce_axes: Any, problems: Problems) -> tuple[ReduceOp | None, Axes]:
+    op: ReduceOp | None = None
+    axes: Axes = ()
+    with problems.caught("leave it out: pieces know their op, and shards are summed"):
         op = None if reduce_op is None else as_reduce_op(reduce_op, f"reduce_op={reduce_op!r}")
-        axes = _chosen_axes(held, reduce_axes)
-        _check(held, op, axes)
-        sharded = tuple(axis for axis in axes if axis in held.layout.sharded_axes)
-        pieces = relabel.pieces_of(held, sharded, op or ReduceOp.SUM) if sharded else held
-        layout = pieces.layout
-        dims = [(*entry, *axes) if d == dim else entry for d, entry in enumerate(layout.dims)]
-        rest = [(axis, own) for axis, own in layout.partial if axis not in axes]
-        return pieces, pieces.with_layout(layout.replace(dims, rest))
+    with problems.caught():
+        axes = _chosen_axes(held.layout, None if reduce_axes is None else axes_of(held, reduce_axes, "reduce_axes"))
+    return op, axes
 
 
-def _chosen_axes(held: Storage, reduce_axes: Any) -> Axes:
-    layout = held.layout
-    if reduce_axes is None:
-        return layout.partial_axes or axes_of(held, layout.sharded_axes, "reduce_axes")
-    return tuple(axis for axis in axes_of(held, reduce_axes, "reduce_axes") if layout.sizes[axis] > 1)
+def _chosen_axes(layout: Layout, named: Axes | None) -> Axes:
+    if named is not None:
+        return tuple(axis for axis in named if layout.sizes[axis] > 1)
+    return layout.partial_axes or tuple(axis for axis in layout.sizes if axis in layout.sharded_axes)
 
 
-def _check(held: Storage, op: ReduceOp | None, axes: Axes) -> None:
-    layout, problems = held.layout, Problems()
+def _pieces_and_target(
+    held: Storage, op: ReduceOp | None, axes: Axes, dim: int | None, problems: Problems
+) -> tuple[Storage, Storage]:
+    sharded = tuple(axis for axis in axes if axis in held.layout.sharded_axes)
+    _check_pieces(held.layout, op, axes, problems)
+    _check_shards(held, op or ReduceOp.SUM, axes, sharded, problems)
+    problems.check()
+    pieces = relabel.pieces_of(held, sharded, op or ReduceOp.SUM) if sharded else held
+    layout = pieces.layout
+    dims = [(*entry, *axes) if d == dim else entry for d, entry in enumerate(layout.dims)]
+    rest = [(axis, own) for axis, own in layout.partial if axis not in axes]
+    return pieces, pieces.with_layout(layout.replace(dims, rest))
+
+
+def _check_pieces(layout: Layout, op: ReduceOp | None, axes: Axes, problems: Problems) -> None:
     for axis in axes:
+        own = layout.reduce_op(axis)
         if axis in layout.replicated_axes:
             problems.add(
-                f"reduce_axes: axis {axis!r} is Replicated: its devices hold copies of one value, not parts to reduce"
+                f"reduce_axes: axis {axis!r} is Replicated: its devices hold copies of one value, not parts to reduce",
+                f"leave {axis!r} out; to add copies up, multiply the value by {layout.sizes[axis]}",
             )
-        own = layout.reduce_op(axis)
         if own and op and own is not op:
-            problems.add(f"reduce_op={op.value!r}, but axis {axis!r} holds pieces of {own.value!r}")
-    sharded = tuple(axis for axis in axes if axis in layout.sharded_axes)
+            problems.add(
+                f"reduce_op={op.value!r}, but axis {axis!r} holds pieces of {own.value!r}",
+                "leave reduce_op out: only the pieces' own op gives the value",
+            )
+
+
+def _check_shards(held: Storage, op: ReduceOp, axes: Axes, sharded: Axes, problems: Problems) -> None:
+    """Shards are reduced element by element, and after the pieces that they hold where the order matters."""
+    layout = held.layout
     for dim, entry in enumerate(layout.dims):
         if any(axis in sharded for axis in entry) and held.shape[dim] % layout.grid[dim]:
             problems.add(
-                f"dim {dim} of {held.shape[dim]} is uneven over {entry}, so its shards can't be reduced elementwise"
+                f"dim {dim} of {held.shape[dim]} is uneven over {entry}, so its shards can't be reduced elementwise",
+                f"pad it to a multiple of {layout.grid[dim]}, or name other reduce_axes",
             )
-    chosen = op or ReduceOp.SUM
     for axis, other in layout.partial if sharded else ():
-        if axis not in axes and not chosen.commutes_with(other):
+        if axis not in axes and not op.commutes_with(other):
             problems.add(
                 f"axis {axis!r} holds pieces of {other.value!r}, "
-                f"which must be reduced before the shards along {sharded} are, by {chosen.value!r}"
+                f"which must be reduced before the shards along {sharded} are, by {op.value!r}",
+                f"lamina.all_reduce(x, reduce_axes={axis!r}) first",
             )
-    problems.check()

@@ -5,18 +5,21 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from itertools import takewhile
 from typing import Any
 
 from lamina.engine import primitive
 from lamina.engine.programs import Options
 from lamina.engine.storage import Storage, storage
-from lamina.errors import LayoutError, PlanError, Problems, explained
-from lamina.ops.arguments import over_leaves, relocate, shape_of
+from lamina.errors import DeviceError, LayoutError, PlanError, Problems, explained, with_fix
+from lamina.ops.arguments import as_data, described, over_leaves, relocate, shape_of
 from lamina.planning.plan import block_bytes
 from lamina.planning.topology import topology as links_of
-from lamina.sharding import DeviceMesh, DimSpec, NamedMapping
+from lamina.sharding import DeviceMesh, DimSpec, ReduceOp
+from lamina.sharding.layout import Axes, Layout, check_axis_use
 from lamina.sharding.mesh import as_mesh
-from lamina.sharding.specs import as_dim_specs
+from lamina.sharding.specs import as_dim_specs, as_unreduced, axis_users
+from lamina.sharding.text import spec_text
 from lamina.tensors import Tensor
 
 KEYWORDS = ("partial", "memory_limit", "topology", "donate")
@@ -56,13 +59,22 @@ def shard(x: Any, mesh: DeviceMesh | None, dim_specs: Any, replicated_axes: Any 
         raise TypeError(f"shard() got unknown keywords {unknown}; it takes {', '.join(KEYWORDS)}")
     if isinstance(x, dict) and isinstance(dim_specs, Mapping):
         if missing := [key for key in x if key not in dim_specs]:
-            raise LayoutError(f"shard(dim_specs): the dict of specs has none for {missing}")
+            fact = f"shard(dim_specs): the dict of specs has none for {missing}"
+            raise LayoutError(with_fix(fact, "give every key of x one; [] leaves a value whole"))
         return {key: shard(leaf, mesh, dim_specs[key], replicated_axes, **kwargs) for key, leaf in x.items()}
     return over_leaves(lambda leaf: _shard_one(leaf, mesh, dim_specs, replicated_axes, **kwargs), x)
 
 
 def reshard(*args: Any, **kwargs: Any) -> Any:
-    """Deprecated: use `shard`, which takes a tensor from any layout."""
+    """Deprecated: use `shard`, which takes a tensor from any layout.
+
+    >>> import warnings, numpy as np, lamina
+    >>> x = lamina.shard(np.arange(4.0), lamina.DeviceMesh.simulated((2,), ("x",)), ["x"])
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("ignore")
+    ...     lamina.reshard(x, x.mesh, [None]).sharding
+    NamedMapping('[x=2] -')
+    """
     warnings.warn("lamina.reshard is deprecated: use lamina.shard", DeprecationWarning, stacklevel=2)
     return shard(*args, **kwargs)
 
@@ -90,16 +102,26 @@ def _shard_one(
     topology: Any = None,
     donate: bool = False,
 ) -> Tensor:
+    x = as_data(x, "shard")
+    with explained("shard(mesh)"):
+        mesh = as_mesh(mesh)
     held = x._held if isinstance(x, Tensor) else None
     target = _target(shape_of(x), held, mesh, dim_specs, replicated_axes, partial)
-    with explained("shard(memory_limit)", fix="raise the limit, or leave it out"):
+    with (
+        explained("shard(mesh)", mesh=mesh, only=DeviceError),
+        explained("shard(memory_limit)", "raise the limit, or leave it out", only=PlanError, x=_seen(held), mesh=mesh),
+    ):
         options = Options(memory_limit, None if topology is None else links_of(topology))
         return relocate(x, _within(target, x, memory_limit), options, donate)
 
 
+def _seen(held: Storage | None) -> str | None:
+    return None if held is None else described(held)
+
+
 def _within(target: Storage, x: Any, memory_limit: float | None) -> Storage:
     """The target, if a device can hold its shard at all."""
-    size = block_bytes(target.layout, target.shape, getattr(getattr(x, "dtype", None), "itemsize", 4))
+    size = block_bytes(target.layout, target.shape, x.dtype.itemsize)
     if memory_limit is not None and size > memory_limit:
         raise PlanError(f"a shard of {target.layout} alone takes {size:.0f} bytes, more than {memory_limit:.0f}")
     return target
@@ -108,67 +130,72 @@ def _within(target: Storage, x: Any, memory_limit: float | None) -> Storage:
 def _target(
     shape: tuple[int, ...],
     held: Storage | None,
-    mesh: DeviceMesh | None,
+    mesh: DeviceMesh,
     dim_specs: Any,
     replicated_axes: Any,
     partial: Any,
 ) -> Storage:
-    """The storage that the arguments ask for."""
-    mesh = as_mesh(mesh)
-    from_layout = None if held is None else f"{list(held.shape)} lying as {held.layout}"
+    """The storage that the arguments ask for; all that is wrong with them is said at once."""
     with explained(
         f"shard(dim_specs={_written(dim_specs)})",
         fix=f"one entry per dim: None, one of {list(mesh.axis_names)}, or a tuple of them; each axis once",
         shape=shape,
-        x=from_layout,
+        x=_seen(held),
         mesh=mesh,
     ):
-        specs = as_dim_specs(dim_specs)
+        problems = Problems()
+        specs: tuple[DimSpec, ...] = ()
+        pieces: dict[str, ReduceOp] = {}
+        with problems.caught():
+            specs = as_dim_specs(dim_specs)
+        with problems.caught():
+            pieces = as_unreduced(partial, "partial")
         if len(specs) > len(shape):
-            raise LayoutError(
-                f"{len(specs)} entries for a tensor of rank {len(shape)}"
-                + ("" if shape else " (a plain list is a pytree of numbers: use np.asarray)")
-            )
-        specs = _kept_open(specs, held, mesh, replicated_axes, partial)
-        mapping = NamedMapping(mesh, specs, unreduced=partial)
-        _check_replicated(mapping, replicated_axes)
-        return storage(mesh, mapping.layout(len(shape)), tuple(shape))
+            hint = "" if shape else " (a plain list is a pytree of numbers: use np.asarray)"
+            problems.add(f"{len(specs)} entries for a tensor of rank {len(shape)}{hint}")
+        with problems.caught():
+            check_axis_use(dict(mesh.axes), axis_users(specs, pieces, "partial"))
+        replicated = _replicated(replicated_axes, mesh, specs, pieces, problems)
+        problems.check()
+        dims = _closed(specs, held, mesh, {*replicated, *pieces})
+        return storage(mesh, Layout(mesh.axes, (*dims, *[()] * (len(shape) - len(dims))), pieces), tuple(shape))
 
 
-def _kept_open(
-    specs: tuple[DimSpec, ...], held: Storage | None, mesh: DeviceMesh, replicated_axes: Any, partial: Any
-) -> tuple[DimSpec, ...]:
-    """Open dims with the axes that x has there already, where nothing else wants them; then all are closed."""
-    if not any(spec.is_open for spec in specs):
-        return tuple(DimSpec(spec.axes) for spec in specs)
-    taken = {axis for spec in specs for axis in spec.axes} | set(replicated_axes or ()) | set(partial)
-    closed = []
+def _replicated(
+    replicated_axes: Any, mesh: DeviceMesh, specs: tuple[DimSpec, ...], pieces: dict, problems: Problems
+) -> tuple[str, ...]:
+    """The axes that must hold copies; nothing else may use them."""
+    if replicated_axes is None:
+        return ()
+    names = (replicated_axes,) if isinstance(replicated_axes, str) else tuple(replicated_axes)
+    used = {*(axis for spec in specs for axis in spec.axes), *pieces}
+    for name in names:
+        if name not in mesh.axis_names:
+            problems.add(f"replicated_axes: {name!r} is not an axis of the mesh {mesh}")
+        elif name in used:
+            spec = spec_text(specs, pieces.items())
+            problems.add(f"replicated_axes: axis {name!r} is used by the spec {mesh} {spec}")
+    return names
+
+
+def _closed(specs: tuple[DimSpec, ...], held: Storage | None, mesh: DeviceMesh, taken: set[str]) -> list[Axes]:
+    """The axes of each dim.  An open dim keeps those that x has there already, where nothing else wants them."""
+    taken = taken | {axis for spec in specs for axis in spec.axes}
+    dims = []
     for dim, spec in enumerate(specs):
         axes = spec.axes
         if spec.is_open and held is not None and held.mesh.axes == mesh.axes:
-            has = held.layout.dims[dim]
-            if has[: len(axes)] == axes:
-                for axis in has[len(axes) :]:
-                    if axis in taken:
-                        break
-                    axes = (*axes, axis)
+            axes = _extended(axes, held.layout.dims[dim], taken)
         taken.update(axes)
-        closed.append(DimSpec(axes))
-    return tuple(closed)
+        dims.append(axes)
+    return dims
 
 
-def _check_replicated(mapping: NamedMapping, replicated_axes: Any) -> None:
-    if replicated_axes is None:
-        return
-    names = [replicated_axes] if isinstance(replicated_axes, str) else list(replicated_axes)
-    used = {axis for dim in mapping.dim_specs for axis in dim.axes} | set(mapping.unreduced)
-    problems = Problems()
-    for name in names:
-        if name not in mapping.mesh.axis_names:
-            problems.add(f"replicated_axes: {name!r} is not an axis of the mesh {mapping.mesh}")
-        elif name in used:
-            problems.add(f"replicated_axes: axis {name!r} is used by the spec {mapping}")
-    problems.check()
+def _extended(axes: Axes, has: Axes, taken: set[str]) -> Axes:
+    if has[: len(axes)] != axes:
+        return axes
+    free = takewhile(lambda axis: axis not in taken, has[len(axes) :])
+    return (*axes, *free)
 
 
 def _written(dim_specs: Any) -> str:

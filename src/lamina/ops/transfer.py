@@ -9,8 +9,8 @@ from jax.sharding import NamedSharding, Sharding
 
 from lamina.engine import inventory
 from lamina.engine.storage import Storage, storage, whole
-from lamina.errors import LayoutError, explained
-from lamina.ops.arguments import over_leaves, relocate, shape_of, storage_for
+from lamina.errors import LayoutError, explained, with_fix
+from lamina.ops.arguments import as_data, over_leaves, relocate, shape_of, storage_for
 from lamina.sharding import CPU, Accelerator, Device, DeviceMapping, DeviceMesh, Layout
 from lamina.tensors import Tensor, tensor
 
@@ -26,18 +26,25 @@ def to_device(x: Any, device: Any = None, *, sharding: Any = None) -> Any:
     >>> lamina.to_device(np.ones(3), lamina.CPU(1)).device
     CPU(1)
     """
+    return _moved("to_device", x, device, sharding)
+
+
+def _moved(op: str, x: Any, device: Any, sharding: Any = None) -> Any:
+    """`to_device` under the name that the user called."""
     if device is not None and sharding is not None:
-        raise LayoutError(f"to_device(device={device!r}, sharding={sharding!r}): give one of them, not both")
-    chosen = device if sharding is None else sharding
+        fact = f"{op}(device={device!r}, sharding={sharding!r}): give one of them, not both"
+        raise LayoutError(with_fix(fact, "a mapping names its devices itself"))
+    argument, chosen = ("device", device) if sharding is None else ("sharding", sharding)
     if chosen is None:
         return over_leaves(tensor, x)
-    return over_leaves(lambda leaf: _to(leaf, chosen, "device" if sharding is None else "sharding"), x)
+    return over_leaves(lambda leaf: _to(op, leaf, chosen, argument), x)
 
 
-def _to(x: Any, chosen: Any, argument: str) -> Tensor:
+def _to(op: str, x: Any, chosen: Any, argument: str) -> Tensor:
+    x = as_data(x, op)
     shape = shape_of(x)
-    with explained(f"to_device({argument}={chosen!r})", shape=shape):
-        return relocate(x, _target(chosen, shape, argument))
+    with explained(f"{op}({argument}={chosen!r})", "a mapping for a tensor of this rank", shape=shape):
+        return relocate(x, _target(chosen, shape, f"{op}({argument})"))
 
 
 def _target(chosen: Any, shape: tuple[int, ...], argument: str) -> Storage:
@@ -46,7 +53,8 @@ def _target(chosen: Any, shape: tuple[int, ...], argument: str) -> Storage:
         return whole(DeviceMesh.single(chosen), shape)
     if isinstance(chosen, DeviceMapping):
         if not chosen.is_fully_resolved:
-            raise LayoutError(f"{chosen!r} leaves dims open or to propagation: close them first")
+            fact = f"{chosen!r} leaves dims open or to propagation"
+            raise LayoutError(with_fix(fact, "close its dims: name their axes, without `?` and priorities"))
         return storage_for(chosen, shape)
     if isinstance(chosen, jax.Device):
         return whole(DeviceMesh.single(inventory.name_of(chosen)), shape)
@@ -58,14 +66,19 @@ def _target(chosen: Any, shape: tuple[int, ...], argument: str) -> Storage:
     if isinstance(chosen, Sharding) and len(chosen.device_set) == 1:
         return whole(DeviceMesh.single(inventory.name_of(next(iter(chosen.device_set)))), shape)
     raise TypeError(
-        f"to_device({argument}): {chosen!r} is neither a device (lamina.CPU(i), lamina.Accelerator(i), a jax.Device) "
+        f"{argument}: {chosen!r} is neither a device (lamina.CPU(i), lamina.Accelerator(i), a jax.Device) "
         "nor a mapping (a lamina DeviceMapping, a jax NamedSharding)"
     )
 
 
 def transfer_to(x: Any, device: Any = None, *, sharding: Any = None) -> Any:
-    """Another name for `to_device`."""
-    return to_device(x, device, sharding=sharding)
+    """Another name for `to_device`.
+
+    >>> import lamina
+    >>> lamina.transfer_to(1.0, lamina.CPU(2)).device
+    CPU(2)
+    """
+    return _moved("transfer_to", x, device, sharding)
 
 
 def cpu(x: Any) -> Any:
@@ -75,14 +88,24 @@ def cpu(x: Any) -> Any:
     >>> lamina.cpu(1.0).device
     CPU(0)
     """
-    return to_device(x, CPU())
+    return _moved("cpu", x, CPU())
 
 
 def gpu(x: Any) -> Any:
-    """x on the first accelerator: `to_device(x, Accelerator())`."""
-    return to_device(x, Accelerator())
+    """x on the first accelerator: `to_device(x, Accelerator())`.
+
+    >>> import lamina
+    >>> lamina.accelerator_count() == 0 or lamina.gpu(1.0).device == lamina.Accelerator(0)
+    True
+    """
+    return _moved("gpu", x, Accelerator())
 
 
 def accelerator(x: Any, device_id: int = 0) -> Any:
-    """x on an accelerator: `to_device(x, Accelerator(device_id))`."""
-    return to_device(x, Accelerator(device_id))
+    """x on an accelerator: `to_device(x, Accelerator(device_id))`.
+
+    >>> import lamina
+    >>> [lamina.accelerator(1.0, i).device.id == i for i in range(lamina.accelerator_count())].count(False)
+    0
+    """
+    return _moved("accelerator", x, Accelerator(device_id))

@@ -249,7 +249,8 @@ def as_mesh(mesh: object) -> DeviceMesh:
     """The mesh itself; None means the ambient one."""
     if mesh is None:
         if (ambient := ambient_mesh()) is None:
-            raise LayoutError("no mesh was given, and there is no `with mesh:` around this call")
+            fact = "no mesh was given, and there is no `with mesh:` around this call"
+            raise LayoutError(with_fix(fact, "give a lamina.DeviceMesh, or call this inside of `with mesh:`"))
         return ambient
     if not isinstance(mesh, DeviceMesh):
         raise TypeError(f"mesh must be a lamina.DeviceMesh, not {type(mesh).__name__} {mesh!r}")

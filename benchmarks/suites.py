@@ -23,6 +23,7 @@ class Suite:
 
 SUITES: dict[str, Suite] = {
     "pairs": Suite("bytes of every pair of layouts: plan, XLA, bound", devices=0),
+    "planning": Suite("time to plan, cold and cached; time to import", devices=0),
 }
 
 

@@ -1,0 +1,42 @@
+"""Times that can be compared on a machine that does other things too: contestants take turns, and medians are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+
+def interleaved(
+    contestants: Mapping[str, Callable[[], Any]],
+    repeats: int,
+    loops: int = 1,
+    wait: Callable[[Any], Any] = lambda result: result,
+) -> dict[str, float]:
+    """The median seconds of a call of each, over so many repeats of so many calls in a row.
+
+    Every repeat runs all contestants, now in one order and then in the other, so that whatever slows the machine down
+    slows all of them.  `wait` is part of what is timed; each is called once before.
+
+    >>> sorted(interleaved({"a": lambda: 1, "b": lambda: 2}, repeats=3))
+    ['a', 'b']
+    """
+    for call in contestants.values():
+        wait(call())
+    samples: dict[str, list[float]] = {name: [] for name in contestants}
+    for repeat in range(repeats):
+        order = list(contestants.items())
+        for name, call in order if repeat % 2 == 0 else reversed(order):
+            start = perf_counter()
+            for _ in range(loops):
+                wait(call())
+            samples[name].append((perf_counter() - start) / loops)
+    return {name: median(times) for name, times in samples.items()}
+
+
+def once(call: Callable[[], Any]) -> float:
+    """The seconds of one call."""
+    start = perf_counter()
+    call()
+    return perf_counter() - start

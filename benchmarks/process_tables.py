@@ -18,7 +18,7 @@ class Case:
     """One pair at one shape: the seconds of every repeat by way, and what went wrong.
 
     `bytes` is what a device receives on the mean, `crossing` what the busiest process receives from the others, both
-    counted in the compiled programs of `lamina` and `jax`.
+    counted in the compiled programs of `lamina` and `jax`; `kinds` are their collectives.
     """
 
     source: Layout
@@ -28,6 +28,7 @@ class Case:
     errors: tuple[str, ...]
     bytes: dict[str, float]
     crossing: dict[str, float]
+    kinds: dict[str, dict[str, int]]
     bound: float
 
     @property
@@ -108,8 +109,16 @@ def _worst(measured: list[Case], network: str) -> Table:
     for case in worst:
         times = [seconds_text(best) if (best := case.best((way,))) else "—" for way in (*OURS, *THEIRS)]
         moved = [number(ratio(found["jax"], found["lamina"])) for found in (case.bytes, case.crossing)]
-        rows.append((case.name, *(number(case.speedup(way)) for way in OURS), *times, *moved))
-    columns = ("pair", "speed-up", "jitted", *OURS, *THEIRS, "JAX's bytes", "between processes")
-    return Table(
-        f"The worst ten, {network}", columns, tuple(rows), "JAX's bytes over Lamina's: all, and those that cross."
-    )
+        ran = [_kinds(case.kinds[whose]) for whose in ("lamina", "jax")]
+        rows.append((case.name, *(number(case.speedup(way)) for way in OURS), *times, *moved, *ran))
+    columns = ("pair", "speed-up", "jitted", *OURS, *THEIRS, "JAX's bytes", "that cross", "Lamina runs", "JAX runs")
+    note = "JAX's bytes over Lamina's: all, and those between processes."
+    return Table(f"The worst ten, {network}", columns, tuple(rows), note)
+
+
+def _kinds(kinds: dict[str, int]) -> str:
+    """
+    >>> _kinds({"all-gather": 1, "collective-permute": 3})
+    'all-gather, 3 collective-permute'
+    """
+    return ", ".join(kind if count == 1 else f"{count} {kind}" for kind, count in kinds.items()) or "nothing"

@@ -67,6 +67,7 @@ def measure(source: Layout, target: Layout, shape: tuple[int, ...], job: dict[st
         "seconds": {way: seconds[way] for way in ways},
         "errors": errors,
         "bytes": {way: one.mean for way, one in moved.items()},
+        "kinds": {way: one.kinds for way, one in moved.items()},
         "crossing": {way: one.crossing(job["devices"]) for way, one in moved.items()},
     }
 

@@ -114,6 +114,7 @@ def _run(work: _Work, options: argparse.Namespace, place: Place, done: Any) -> N
                 tuple(errors),
                 lines[0]["bytes"],
                 lines[0]["crossing"],
+                lines[0]["kinds"],
                 plan(source, target, shape).lower_bound.mean,
             )
         )

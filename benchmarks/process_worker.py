@@ -20,6 +20,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import lamina
 from benchmarks.hlo import traffic
+from benchmarks.timing import turns
 from lamina.sharding import Layout
 from lamina.sharding.text import parse_layout
 
@@ -57,7 +58,7 @@ def measure(source: Layout, target: Layout, shape: tuple[int, ...], job: dict[st
             errors[way] = f"{type(error).__name__}: {error}"[:300]
             del ways[way]
     for repeat in range(job["repeats"]):
-        for way, call in list(ways.items()) if repeat % 2 == 0 else reversed(list(ways.items())):
+        for way, call in turns(list(ways.items()), repeat):
             meet()
             start = perf_counter()
             jax.block_until_ready(call())

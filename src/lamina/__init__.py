@@ -1,8 +1,8 @@
 """Lamina: sharded tensors for Python.
 
 One algebra says how a tensor lies across a mesh of devices, one planner moves it between any two layouts, and JAX
-runs it, from one laptop CPU to a cluster.  This front door only re-exports, and only when a name is asked for: the pure rooms
-(`lamina.sharding`, `lamina.planning`) import without JAX.
+runs it, from one laptop CPU to a cluster.  This front door only re-exports, and only when a name is asked for: the pure
+rooms (`lamina.sharding`, `lamina.planning`) import without JAX.
 """
 
 from __future__ import annotations

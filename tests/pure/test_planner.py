@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from math import prod
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +12,12 @@ from hypothesis import strategies as st
 
 from lamina.errors import LayoutError, PlanError
 from lamina.planning import Plan, plan
+from lamina.planning.bounds import Bytes
 from lamina.planning.simulate import collect, run, scatter, step_forward
 from lamina.sharding.layout import Layout
-from lamina.sharding.placements import ReduceOp
 from lamina.sharding.text import parse_layout
 from tests.strategies import EXHAUSTIVE_MESHES, OPS, all_layouts, any_blocks, layout_pairs, layouts, mesh_axes, shapes
 
-SUM, AVG, MIN, MAX = ReduceOp.SUM, ReduceOp.AVG, ReduceOp.MIN, ReduceOp.MAX
 CUBE, UNEVEN_GRID, LINE = EXHAUSTIVE_MESHES
 GRID = {"x": 2, "y": 2}
 
@@ -125,22 +123,7 @@ def test_there_and_back_is_the_identity(pair):
 def test_nothing_to_do_costs_nothing(data, axes, rank):
     layout, shape = data.draw(layouts(axes, rank)), data.draw(shapes(rank))
     found = plan(layout, layout, shape)
-    assert (found.steps, found.bytes_received) == ((), 0)
-
-
-@given(layout_pairs(partial=False))
-def test_no_plan_claims_to_receive_less_than_a_device_lacks(pair):
-    source, target, shape = pair
-    shape = tuple(
-        size * source.num_devices for size in shape
-    )  # even: the steps' bytes leave out what cuts are padded with
-    found = plan(source, target, shape, itemsize=1)
-    for where in scatter(np.zeros(shape), source):
-        named = dict(zip(source.sizes, where, strict=True))
-        held, wanted = source.block(shape, named), target.block(shape, named)
-        overlaps = [max(0, min(b, d) - max(a, c)) for (a, b), (c, d) in zip(held, wanted, strict=True)]
-        lacks = prod(stop - start for start, stop in wanted) - prod(overlaps)
-        assert found.bytes_received >= lacks, f"{where} lacks {lacks} of what it must hold after\n{found}"
+    assert (found.steps, found.bytes_received, found.ratio) == ((), Bytes(0, 0), 1)
 
 
 @pytest.mark.parametrize(
@@ -158,14 +141,24 @@ def test_no_plan_claims_to_receive_less_than_a_device_lacks(pair):
         ("-,- +max(x,y)", "-,-", ["all-reduce max over (x,y)"]),
         ("-,- +sum(x)", "-,x", ["reduce-scatter sum over x into dim 1"]),
         ("-,- +min(x,y)", "-,(y,x)", ["reduce-scatter min over (y,x) into dim 1"]),
-        ("-,- +sum(x) +max(y)", "-,-", ["all-reduce max over y", "all-reduce sum over x"]),
+        (
+            "-,- +sum(x) +max(y)",  # only half of it is summed, once the maximum is there
+            "-,-",
+            [
+                "reduce-scatter max over y into dim 0",
+                "reduce-scatter sum over x into dim 0",
+                "all-gather dim 0 over (y,x)",
+            ],
+        ),
         ("x,- +sum(y)", "-,x +sum(y)", ["all-to-all over x from dim 0 to dim 1"]),  # pieces stay pieces
         ("-,- +sum(x)", "-,- +max(x)", ["all-reduce sum over x", "unreduce max over x"]),
         ("-,-", "-,- +prod(y)", ["unreduce prod over y"]),
+        ("(x,y),-", "-,(y,x)", ["all-to-all over (y,x) from dim 0 to dim 1"]),
+        ("(y,x),-", "x,y", ["exchange to x,y"]),
     ],
 )
 def test_the_obvious_route_is_taken(source, target, steps):
-    found = plan(parse_layout(f"[x=2,y=2] {source}"), parse_layout(f"[x=2,y=2] {target}"), (8, 8))
+    found = plan(parse_layout(f"[x=2,y=2] {source}"), parse_layout(f"[x=2,y=2] {target}"), (2048, 2048), links="h100")
     assert [str(step) for step in found.steps] == steps
 
 
@@ -174,9 +167,19 @@ def test_what_makes_blocks_smaller_comes_before_what_sends_them():
     assert [str(step) for step in found.steps] == ["slice dim 2 over y", "all-to-all over x from dim 0 to dim 1"]
 
 
-def test_an_uneven_dim_is_gathered_whole_because_its_blocks_nest_in_no_other_grid():
-    found = plan(Layout(GRID, [("x", "y")]), Layout(GRID, [("x",)]), (10,))
-    assert [str(step) for step in found.steps] == ["all-gather dim 0 over (x,y)", "slice dim 0 over x"]
+def test_several_axes_change_dims_at_once():
+    """One after the other they would move 3/4 of what a device holds twice."""
+    axes = {"x": 2, "y": 2, "z": 2}
+    found = plan(Layout(axes, [("x",), ("y",), (), ()]), Layout(axes, [(), (), ("x",), ("y",)]), (8, 8, 8, 8))
+    assert [str(step) for step in found.steps] == ["all-to-all over x from dim 0 to dim 2 and y from dim 1 to dim 3"]
+    assert found.ratio == 1
+
+
+def test_blocks_that_nest_in_no_other_grid_are_exchanged():
+    """10 over 4 is 3,3,2,2 and over 2 it is 5,5: gathering whole would receive 7 or 8 where 2 or 3 are lacking."""
+    found = plan(Layout(GRID, [("x", "y")]), Layout(GRID, [("x",)]), (10,), itemsize=1)
+    assert [str(step) for step in found.steps] == ["exchange to x"]
+    assert found.bytes_received.mean == found.lower_bound.mean == 2.75
 
 
 def test_the_size_of_the_axes_is_no_matter():
@@ -200,11 +203,11 @@ def test_a_memory_limit_is_kept_or_refused(pair, eighths):
         assert limit < freely.peak_memory
         assert str(error) == (
             f"no route from {source} to {target} keeps a device under {limit:.0f} bytes; "
-            f"the best that was found needs {freely.peak_memory:.0f}"
+            f"the best needs {freely.peak_memory:.0f}"
         )
     else:
         assert not found.steps or found.peak_memory <= limit
-        assert found.bytes_received >= freely.bytes_received * (1 - 1e-9)
+        assert found.bytes_received.mean >= freely.bytes_received.mean * (1 - 1e-9)
         check(found)
 
 
@@ -256,10 +259,11 @@ def test_processes_that_hash_differently_find_the_same_plans():
 
 
 def test_a_plan_prints_its_steps_with_what_they_receive():
-    text = str(plan(parse_layout("[x=2,y=2] x,- +sum(y)"), parse_layout("[x=2,y=2] -,(x,y)"), (8, 8)))
+    text = str(plan(parse_layout("[x=2,y=2] x,- +sum(y)"), parse_layout("[x=2,y=2] -,-"), (8, 8)))
     assert text.splitlines() == [
-        "[x=2,y=2] x,- +sum(y)  →  [x=2,y=2] -,(x,y)   shape (8, 8)",
-        "  1. all-to-all over x from dim 0 to dim 1: 64 B",
-        "  2. reduce-scatter sum over y into dim 1: 64 B",
+        "[x=2,y=2] x,- +sum(y)  →  [x=2,y=2] -,-   (8, 8), itemsize 4",
+        "  1. all-reduce sum over y: 128 B",
+        "  2. all-gather dim 0 over x: 128 B",
+        "receives 256 B (bound 256 B, ratio 1.00), holds at most 384 B",
     ]
     assert "nothing to do" in str(plan(parse_layout("[x=2] x"), parse_layout("[x=2] x"), (8,)))

@@ -1,16 +1,16 @@
 """Each step on its own: what it does to a layout, when it may be taken, and that it keeps the global value."""
 
 from collections.abc import Iterator
-from itertools import combinations, permutations
+from itertools import combinations, permutations, product
 
 import numpy as np
 import pytest
 
 from lamina.errors import LayoutError
-from lamina.planning import AllGather, AllReduce, AllToAll, Permute, ReduceScatter, Slice, Step, Unreduce
-from lamina.planning.simulate import collect, scatter, step_forward
+from lamina.planning import AllGather, AllReduce, AllToAll, Exchange, Permute, ReduceScatter, Slice, Step, Unreduce
 from lamina.planning.pieces import may_reduce, may_unreduce
-from lamina.planning.steps import may_append, may_remove
+from lamina.planning.simulate import collect, scatter, step_forward
+from lamina.planning.steps import may_append, may_remove, most_received
 from lamina.sharding.layout import Axes, Layout
 from lamina.sharding.placements import ReduceOp
 from tests.strategies import OPS, Mesh, all_layouts, any_blocks
@@ -34,7 +34,7 @@ COPIES = Layout({"x": 2}, [(), ()])
     [
         (Slice(1, ("x",)), COPIES, [[[1, 2, 3]], [[1, 2, 3]]], [[[1, 2]], [[3]]]),
         (AllGather(0, ("x",)), ROWS, [[[1], [2]], [[3]]], [[[1], [2], [3]], [[1], [2], [3]]]),
-        (AllToAll(("x",), 0, 1), ROWS, [[[1, 2], [3, 4]], [[5, 6]]], [[[1], [3], [5]], [[2], [4], [6]]]),
+        (AllToAll.of(("x",), 0, 1), ROWS, [[[1, 2], [3, 4]], [[5, 6]]], [[[1], [3], [5]], [[2], [4], [6]]]),
         (AllReduce(("x",), SUM), Layout({"x": 2}, [()], {"x": SUM}), [[1, 2], [3, 4]], [[4, 6], [4, 6]]),
         (AllReduce(("x",), AVG), Layout({"x": 2}, [()], {"x": AVG}), [[1, 2], [3, 5]], [[2, 3], [2, 3]]),
         (ReduceScatter(("x",), PROD, 0), Layout({"x": 2}, [()], {"x": PROD}), [[1, 2], [3, 4]], [[3], [8]]),
@@ -71,7 +71,7 @@ def test_a_permute_leaves_every_piece_with_its_own_device_along_a_partial_axis()
 def test_the_axes_of_a_step_go_from_major_to_minor():
     layout = Layout({"x": 2, "y": 3}, [(), ("y", "x")])
     value = np.arange(36).reshape(6, 6)
-    step = AllToAll(("y", "x"), 1, 0)
+    step = AllToAll.of(("y", "x"), 1, 0)
     assert lists(step_forward(step, scatter(value, layout), layout, (6, 6))) == lists(
         scatter(value, step.after(layout))
     )
@@ -88,7 +88,11 @@ def legal_steps(layout: Layout, shape: tuple[int, ...]) -> Iterator[Step]:
             if may_remove(layout, shape, dim, axes):
                 yield AllGather(dim, axes)
                 others = [other for other in range(layout.rank) if other != dim]
-                yield from (AllToAll(axes, dim, other) for other in others if may_append(layout, shape, other, axes))
+                yield from (AllToAll.of(axes, dim, other) for other in others if may_append(layout, shape, other, axes))
+    for step in joint_all_to_alls(layout):
+        if all(may_append(layout, shape, d, axes) for d, axes in step.joining.items()):
+            if all(may_remove(layout, shape, d, axes) for d, axes in step.leaving(layout).items()):
+                yield step
     for other in all_layouts(layout.sizes, layout.rank):
         if other.grid == layout.grid and not set(other.sharded_axes) & set(layout.partial_axes):
             yield Permute(other.dims)
@@ -101,6 +105,21 @@ def legal_steps(layout: Layout, shape: tuple[int, ...]) -> Iterator[Step]:
         yield from (Unreduce(axis, op) for axis in layout.replicated_axes if may_unreduce(layout, axis, op))
 
 
+def joint_all_to_alls(layout: Layout) -> Iterator[AllToAll]:
+    """Those of several axes that leave or join several dims."""
+    for axes in orders(layout.sharded_axes):
+        source = {axis: next(d for d, entry in enumerate(layout.dims) if axis in entry) for axis in axes}
+        for targets in product(range(layout.rank), repeat=len(axes)):
+            ways = {(source[axis], target) for axis, target in zip(axes, targets, strict=True)}
+            if len(ways) < 2 or {s for s, _ in ways} & {t for _, t in ways}:
+                continue
+            step = AllToAll(tuple((a, source[a], t) for a, t in zip(axes, targets, strict=True)))
+            minor = all(layout.dims[d][-len(gone) :] == gone for d, gone in step.leaving(layout).items())
+            # Moves are listed dim by dim here, so that each step stands once.
+            if minor and [t for _, _, t in step.moves] == sorted(targets):
+                yield step
+
+
 def orders(axes) -> Iterator[Axes]:
     for count in range(1, len(axes) + 1):
         for chosen in combinations(axes, count):
@@ -110,7 +129,13 @@ def orders(axes) -> Iterator[Axes]:
 @pytest.mark.parametrize("dtype", ["float64", "int32", "bool"])
 @pytest.mark.parametrize(
     ("axes", "shape", "stride"),
-    [(GRID, (4, 4), 1), (GRID, (5, 3), 1), ({"x": 2, "y": 3}, (6, 7), 3), ({"x": 2, "y": 2, "z": 2}, (8, 2), 31)],
+    [
+        (GRID, (4, 4), 1),
+        (GRID, (5, 3), 1),
+        ({"x": 2, "y": 3}, (6, 7), 3),
+        ({"x": 2, "y": 2, "z": 2}, (8, 2), 31),
+        (GRID, (2, 4, 6), 11),
+    ],
     ids=str,
 )
 def test_every_legal_step_keeps_the_value(axes: Mesh, shape, stride, dtype):
@@ -199,7 +224,7 @@ PIECES = Layout(GRID, [(), ()], {"x": SUM})
         (AllGather(0, ("y",)), NESTED, "('y',) is not the minor end of dim 0 in [x=2,y=2] (y,x),-"),
         (AllGather(1, ("x",)), NESTED, "('x',) is not the minor end of dim 1 in [x=2,y=2] (y,x),-"),
         (AllGather(0, ()), NESTED, "() is not the minor end of dim 0 in [x=2,y=2] (y,x),-"),
-        (AllToAll(("y",), 0, 1), NESTED, "('y',) is not the minor end of dim 0 in [x=2,y=2] (y,x),-"),
+        (AllToAll.of(("y",), 0, 1), NESTED, "('y',) is not the minor end of dim 0 in [x=2,y=2] (y,x),-"),
         (Permute((("x",), ())), NESTED, "a permute can't change the grid (4, 1) of [x=2,y=2] (y,x),- into (2, 1)"),
         (Permute(((), ("x", "y"))), NESTED, "a permute can't change the grid (4, 1) of [x=2,y=2] (y,x),- into (1, 4)"),
         (AllReduce(("x",), MAX), PIECES, "axis 'x' is not Partial(MAX) in [x=2,y=2] -,- +sum(x)"),
@@ -221,24 +246,68 @@ def test_a_step_says_why_it_cannot_be_taken(step, layout, text):
 EIGHT = {"x": 2, "y": 4}
 
 
+BOTH = (("x", 0, 2), ("y", 1, 2))
+
+
 @pytest.mark.parametrize(
     ("step", "layout", "received", "text"),
     [
-        (Slice(0, ("y",)), Layout(EIGHT, [(), ()]), 0, "slice dim 0 over y"),
-        (AllGather(0, ("x", "y")), Layout(EIGHT, [("x", "y"), ()]), 7 * 80, "all-gather dim 0 over (x,y)"),
-        (AllToAll(("y",), 0, 1), Layout(EIGHT, [("y",), ()]), 60, "all-to-all over y from dim 0 to dim 1"),
-        (Permute((("y", "x"), ())), Layout(EIGHT, [("x", "y"), ()]), 80, "permute to (y,x),-"),
-        (AllReduce(("y",), MAX), Layout(EIGHT, [(), ()], {"y": MAX}), 120, "all-reduce max over y"),
+        (Slice(0, ("y",)), Layout(EIGHT, [(), (), ()]), 0, "slice dim 0 over y"),
+        (AllGather(0, ("x", "y")), Layout(EIGHT, [("x", "y"), (), ()]), 7 * 64, "all-gather dim 0 over (x,y)"),
+        (AllToAll.of(("y",), 0, 1), Layout(EIGHT, [("y",), (), ()]), 96, "all-to-all over y from dim 0 to dim 1"),
+        (
+            AllToAll(BOTH),
+            Layout(EIGHT, [("x",), ("y",), ()]),
+            56,
+            "all-to-all over x from dim 0 to dim 2 and y from dim 1 to dim 2",
+        ),
+        (Permute((("y", "x"), (), ())), Layout(EIGHT, [("x", "y"), (), ()]), 48, "permute to (y,x),-,-"),
+        (AllReduce(("y",), MAX), Layout(EIGHT, [(), (), ()], {"y": MAX}), 768, "all-reduce max over y"),
         (
             ReduceScatter(("y",), SUM, 1),
-            Layout(EIGHT, [(), ()], {"y": SUM}),
-            60,
+            Layout(EIGHT, [(), (), ()], {"y": SUM}),
+            384,
             "reduce-scatter sum over y into dim 1",
         ),
-        (Unreduce("x", AVG), Layout(EIGHT, [(), ()]), 0, "unreduce avg over x"),
+        (Unreduce("x", AVG), Layout(EIGHT, [(), (), ()]), 0, "unreduce avg over x"),
+        (Exchange((("x",), (), ())), Layout(EIGHT, [("y",), (), ()]), 192, "exchange to x,-,-"),
     ],
     ids=str,
 )
 def test_bytes_and_text(step, layout, received, text):
-    assert step.bytes_received(layout, 80) == received
+    assert step.received(layout, (8, 8, 8)) == received
     assert str(step) == text
+
+
+@pytest.mark.parametrize(
+    ("step", "layout", "most"),
+    [
+        (Permute((("y", "x"), ())), Layout(EIGHT, [("x", "y"), ()]), 8),  # on the mean 6: two devices keep their block
+        (Exchange((("x",), ())), Layout(EIGHT, [("y",), ()]), 32),
+        (Exchange(((), ())), Layout(EIGHT, [(), ()], {"x": SUM}), 64),
+        (AllGather(0, ("x",)), Layout(EIGHT, [("x",), ()]), 32),
+    ],
+    ids=str,
+)
+def test_the_device_that_receives_most(step, layout, most):
+    assert most_received(step, layout, (8, 8)) == most >= step.received(layout, (8, 8))
+
+
+@pytest.mark.parametrize(
+    "moves", [(), (("x", 0, 1), ("y", 1, 0)), (("x", 0, 1), ("y", 1, 2))], ids=["none", "a swap", "a chain"]
+)
+def test_an_all_to_all_needs_dims_that_lose_and_others_that_gain(moves):
+    with pytest.raises(LayoutError, match="is no all-to-all: no dim can both lose and gain axes"):
+        AllToAll(moves)
+
+
+@pytest.mark.parametrize("axes", [{"x": 2, "y": 2, "z": 2}, {"x": 2, "y": 3}], ids=str)
+def test_transposing_an_all_to_all_leads_back(axes):
+    steps = 0
+    for layout in all_layouts(axes, 3):
+        for step in joint_all_to_alls(layout):
+            back = step.transpose(layout)
+            assert isinstance(back, AllToAll) and back.after(step.after(layout)) == layout
+            assert back.transpose(step.after(layout)) == step
+            steps += 1
+    assert steps > 10

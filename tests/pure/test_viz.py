@@ -241,7 +241,7 @@ def test_a_picture_of_65536_devices_fits_the_page(layout: str, shape: tuple[int,
 
 def test_a_plan_as_a_table() -> None:
     source, target = parse_layout("[dp=2,tp=4] dp,- +sum(tp)"), parse_layout("[dp=2,tp=4] -,(tp,dp)")
-    steps = (ReduceScatter(("tp",), ReduceOp.SUM, 1), AllToAll(("dp",), 0, 1))
+    steps = (ReduceScatter(("tp",), ReduceOp.SUM, 1), AllToAll.of(("dp",), 0, 1))
     expected = """
     step                                     group   receives   layout after
 ─────────────────────────────────────────────────────────────────────────────

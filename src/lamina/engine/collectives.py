@@ -48,10 +48,8 @@ def run_step(step: Step, x: Any, layout: Layout, shape: Shape) -> Any:
             case AllGather(dim, axes):
                 gathered = lax.all_gather(x, axes, axis=dim, tiled=True)
                 return _leave(gathered, layout, shape, dim, axes)
-            case AllToAll(axes, source, target):
-                ready = _enter(x, layout, target, axes)
-                moved = lax.all_to_all(ready, axes, split_axis=target, concat_axis=source, tiled=True)
-                return _leave(moved, layout, shape, source, axes)
+            case AllToAll():
+                return _all_to_all(step, x, layout, shape)
             case Permute():
                 pairs = permutation(layout, step.after(layout))
                 return lax.ppermute(x, tuple(layout.sizes), pairs) if pairs else x
@@ -107,6 +105,47 @@ def _slice(x: Any, sizes: Mapping[str, int], dim: int, axes: Axes) -> Any:
     for axis in axes:
         size //= sizes[axis]
     return lax.dynamic_slice_in_dim(x, axis_index(sizes, axes) * size, size, dim)
+
+
+def _all_to_all(step: AllToAll, x: Any, layout: Layout, shape: Shape) -> Any:
+    """Every dim that gains axes is cut along them; what arrives is put in front of the dims that lose axes."""
+    sizes, group = layout.sizes, step.axes
+    leaving = step.leaving(layout)
+    for dim, axes in step.joining.items():
+        x = _enter(x, layout, dim, axes)
+    if len(leaving) == len(step.joining) == 1:  # what the collective itself can say
+        ((source, axes),), (target,) = leaving.items(), step.joining
+        if axes == group:
+            x = lax.all_to_all(x, group, split_axis=target, concat_axis=source, tiled=True)
+            return _leave(x, layout, shape, source, axes)
+    x = _to_front(x, sizes, step.joining, group)
+    x = lax.all_to_all(x, group, split_axis=0, concat_axis=0, tiled=True)
+    x = _from_front(x, sizes, leaving, group)
+    for dim, axes in leaving.items():
+        x = _leave(x, layout, shape, dim, axes)
+    return x
+
+
+def _to_front(x: Any, sizes: Mapping[str, int], cuts: Mapping[int, Axes], group: Axes) -> Any:
+    """The parts of a block, cut along several dims, one behind the other on a new first dim in the group's order."""
+    names: list[str | int] = []
+    cut: list[int] = []
+    for dim, size in enumerate(x.shape):
+        axes = cuts.get(dim, ())
+        names += [*axes, dim]
+        cut += [*(sizes[axis] for axis in axes), size // prod(sizes[axis] for axis in axes)]
+    order = [names.index(name) for name in (*group, *range(x.ndim))]
+    inside = [cut[names.index(dim)] for dim in range(x.ndim)]
+    return jnp.transpose(x.reshape(cut), order).reshape(-1, *inside)
+
+
+def _from_front(x: Any, sizes: Mapping[str, int], joins: Mapping[int, Axes], group: Axes) -> Any:
+    """The opposite: the parts on the first dim become one block, joined along several dims."""
+    rank, inside = x.ndim - 1, x.shape[1:]
+    names: list[Any] = [*group, *range(rank)]
+    order = [names.index(name) for dim in range(rank) for name in (*joins.get(dim, ()), dim)]
+    parts = jnp.transpose(x.reshape(*(sizes[axis] for axis in group), *inside), order)
+    return parts.reshape([size * prod(sizes[axis] for axis in joins.get(dim, ())) for dim, size in enumerate(inside)])
 
 
 def _all_reduce(x: Any, axes: Axes, op: ReduceOp, sizes: Mapping[str, int]) -> Any:

@@ -1,7 +1,7 @@
 """An Exchange on one device: cut a part, pass it on, put it in its place, once for each round of the schedule.
 
-Where a device cuts and puts is a constant table that it reads at its own position; who doesn't receive in a round leaves
-its block as it is.  Pieces are reduced as they arrive, into a block that starts with the op's identity.
+Where a device cuts and puts is a constant table that it reads at its own position; who doesn't receive in a round
+leaves its block as it is.  Pieces are reduced as they arrive, into a block that starts with the op's identity.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ CACHED_PROGRAMS = 1024
 
 @dataclass(frozen=True)
 class Options:
-    """How a route is to be chosen: the bytes that a device may hold on the way, and the links (None: the mesh's own)."""
+    """How a route is chosen: the bytes that a device may hold on the way, and the links (None: the mesh's own)."""
 
     memory_limit: float | None = None
     topology: Topology | None = None

@@ -115,6 +115,7 @@ def lower_bound(
     return Bytes(mean * itemsize, max(mean, _largest(source, target, shape) if outer is None else 0.0) * itemsize)
 
 
+@lru_cache(maxsize=65536)
 def _largest(source: Layout, target: Layout, shape: Shape) -> float:
     """What some device must receive, for even layouts; 0 (no claim beyond the mean) for others."""
     if source == target or not prod(shape) or not (source.is_even(shape) and target.is_even(shape)):
@@ -127,3 +128,15 @@ def _largest(source: Layout, target: Layout, shape: Shape) -> float:
         mine[: len(theirs)] == theirs[: len(mine)] for mine, theirs in zip(source.dims, target.dims, strict=True)
     )
     return float(wanted - both) if nested else float(wanted)
+
+
+def largest_exchanged(source: Layout, target: Layout, shape: Shape) -> float:
+    """The most that a device receives when each gets every piece of what it wants and lacks: at most so much."""
+    if source == target or not prod(shape):
+        return 0.0
+    pieces = source.count(axis for axis in source.partial_axes if axis not in kept_pieces(source, target))
+    wanted = float(prod(target.padded_block(shape)))
+    if pieces == 1:
+        return _largest(source, target, shape) if source.is_even(shape) and target.is_even(shape) else wanted
+    nested = all(mine == theirs[: len(mine)] for mine, theirs in zip(source.dims, target.dims, strict=True))
+    return wanted * (pieces - 1 if nested else pieces)

@@ -1,7 +1,8 @@
-"""How long a step takes: rounds, bytes over links, copies.  What is counted is in `steps` and `bounds`; this weighs it."""
+"""How long a step takes: rounds, bytes over links, copies.  `steps` and `bounds` count, and this weighs."""
 
 from __future__ import annotations
 
+from functools import partial
 from math import prod
 
 from lamina.planning.bounds import elements_crossing, elements_needed
@@ -16,6 +17,7 @@ from lamina.planning.steps import (
     Step,
     Unreduce,
     block_size,
+    most_received,
 )
 from lamina.planning.topology import Topology
 from lamina.sharding.layout import Axes, Layout
@@ -46,8 +48,11 @@ def exchange_rounds(source: Layout, target: Layout, shape: Shape) -> int:
 
 
 def seconds(step: Step, layout: Layout, shape: Shape, itemsize: float, links: Topology) -> float:
-    """The time of a step on these links: α per round, bytes over the slowest link they cross, copies in memory."""
-    received = step.received(layout, shape) * itemsize
+    """The time of a step on these links: α per round, bytes over the slowest link they cross, copies in memory.
+
+    A step takes as long as the device that receives most; where only bytes count, all devices' count alike.
+    """
+    received = (step.received if links.only_bytes else partial(most_received, step))(layout, shape) * itemsize
     copied = 0.0
     if links.copy != float("inf"):
         copied = (block_size(layout, shape) + block_size(step.after(layout), shape)) * itemsize / links.copy
@@ -71,7 +76,7 @@ def least_seconds(layout: Layout, target: Layout, shape: Shape, itemsize: float,
     """No route can be faster: the lower bounds over the fastest links, per device and per host."""
     if layout == target:
         return 0.0
-    fastest = max((link.bandwidth for link in (links.default, *links.axes.values())))
+    fastest = max(link.bandwidth for link in (links.default, *links.axes.values()))
     least = elements_needed(layout, target, shape) * itemsize / fastest
     if shared := links.shared_axes:
         best = max(links.link(axis).bandwidth for axis in shared)
@@ -84,7 +89,9 @@ def crossed(step: Step, layout: Layout) -> Axes:
     match step:
         case Slice() | Unreduce():
             return ()
-        case AllGather(_, axes) | AllToAll(axes) | AllReduce(axes) | ReduceScatter(axes):
+        case AllToAll():
+            return step.axes
+        case AllGather(_, axes) | AllReduce(axes) | ReduceScatter(axes):
             return axes
         case Permute(dims):
             moving = [pair for pair in zip(layout.dims, dims, strict=True) if pair[0] != pair[1]]
@@ -102,7 +109,8 @@ def _crossing_share(step: Step, layout: Layout, shape: Shape, links: Topology) -
     """The share of a step's bytes that comes from other hosts."""
     shared = links.shared_axes
     match step:
-        case AllGather(_, axes) | AllToAll(axes) | AllReduce(axes) | ReduceScatter(axes):
+        case AllGather() | AllToAll() | AllReduce() | ReduceScatter():
+            axes = step.axes
             near = layout.count(axis for axis in axes if axis not in shared)
             count = layout.count(axes)
             return (count - near) / (count - 1)

@@ -1,8 +1,8 @@
 """Which steps may lead from a layout towards a target.
 
 Every step on offer can be part of a sensible route: it puts axes where a *goal* wants them next, takes away axes that
-the goal has elsewhere, resolves pieces that the target doesn't keep, or exchanges blocks straight to the goal.  The goals
-are the target itself and, where a detour can pay, its *scattered* forms: the target with axes that it leaves free
+the goal has elsewhere, resolves pieces that the target doesn't keep, or exchanges blocks straight to the goal.  The
+goals are the target itself and, where a detour can pay, its *scattered* forms: the target with axes that it leaves free
 splitting one of its dims too.  Through them a reduction moves each byte once before the result is gathered, and a
 hierarchy sends each byte through a host's link once before it is copied inside.
 
@@ -11,8 +11,8 @@ From every layout some route exists (reduce all, gather all, slice all, unreduce
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import accumulate
+from collections.abc import Iterator, Mapping
+from itertools import accumulate, takewhile
 
 from lamina.planning.pieces import kept_pieces, may_reduce, may_unreduce
 from lamina.planning.steps import (
@@ -92,6 +92,8 @@ def _towards(layout: Layout, goal: Layout, shape: Shape) -> Iterator[Step]:
             if may_remove(layout, shape, dim, axes):
                 yield AllGather(dim, axes)
                 yield from _all_to_alls(layout, goal, shape, dim, axes)
+    if joint := _joint_all_to_all(layout, goal, shape):
+        yield joint
     yield from _permutes(layout, goal)
 
 
@@ -146,8 +148,8 @@ def _exchange(layout: Layout, goal: Layout, unresolved: Unresolved) -> Exchange 
             return None
     after = layout.replace(partial=[(axis, op) for axis, op in layout.partial if axis not in resolved])
     for axis in made:
-        op = goal.reduce_op(axis)
-        if op is None or not may_unreduce(after.replace(dims=((),) * after.rank), axis, op):
+        new = goal.reduce_op(axis)
+        if new is None or not may_unreduce(after.replace(dims=((),) * after.rank), axis, new):
             return None
     return Exchange(goal.dims, goal.partial)
 
@@ -159,12 +161,36 @@ def _unreductions(layout: Layout, target: Layout) -> Iterator[Step]:
 
 
 def _all_to_alls(layout: Layout, goal: Layout, shape: Shape, source: int, axes: Axes) -> Iterator[Step]:
+    """These axes of one dim to the dims where the goal wants them next."""
     for dim, current in enumerate(layout.dims):
-        wanted = goal.dims[dim]
-        if dim == source or current + axes != wanted[: len(current) + len(axes)]:
+        wanted = goal.dims[dim][len(current) : len(current) + len(axes)]
+        if dim == source or current != goal.dims[dim][: len(current)] or set(wanted) != set(axes):
             continue
-        if may_append(layout, shape, dim, axes):
-            yield AllToAll(axes, source, dim)
+        if may_append(layout, shape, dim, wanted):
+            yield AllToAll.of(wanted, source, dim)
+
+
+def _joint_all_to_all(layout: Layout, goal: Layout, shape: Shape) -> AllToAll | None:
+    """As many axes as can change dims at once, if these are several dims' or go to several."""
+    shared = [_shared_prefix(current, wanted) for current, wanted in zip(layout.dims, goal.dims, strict=True)]
+    loose = {a: d for d, current in enumerate(layout.dims) for a in current[shared[d] :]}
+    wanted = {d: goal.dims[d][shared[d] :] for d, current in enumerate(layout.dims) if len(current) == shared[d]}
+    while True:
+        goes = {axis: d for d, axes in wanted.items() for axis in takewhile(loose.__contains__, axes)}
+        stuck = {a for d, axes in enumerate(layout.dims) for a in axes[: _stuck_end(axes, goes)] if a in goes}
+        if not stuck:
+            break
+        loose = {axis: d for axis, d in loose.items() if axis not in stuck}
+    if len({(loose[axis], d) for axis, d in goes.items()}) < 2:
+        return None
+    step = AllToAll(tuple((axis, loose[axis], d) for axis, d in goes.items()))
+    fits = all(may_append(layout, shape, d, axes) for d, axes in step.joining.items())
+    return step if fits and all(may_remove(layout, shape, d, a) for d, a in step.leaving(layout).items()) else None
+
+
+def _stuck_end(axes: Axes, goes: Mapping[str, int]) -> int:
+    """Where the minor end of `axes` that can go begins."""
+    return next((i for i in range(len(axes), 0, -1) if axes[i - 1] not in goes), 0)
 
 
 def _permutes(layout: Layout, goal: Layout) -> Iterator[Step]:

@@ -10,7 +10,7 @@ from typing import Any
 from lamina.planning.bounds import Bytes, lower_bound
 from lamina.planning.cost import rounds, seconds
 from lamina.planning.pieces import kept_pieces
-from lamina.planning.steps import Exchange, Step, block_size
+from lamina.planning.steps import Step, block_size, most_received
 from lamina.planning.topology import PRESETS, Topology
 from lamina.sharding.layout import Layout
 
@@ -51,15 +51,8 @@ class Plan:
     @cached_property
     def bytes_received(self) -> Bytes:
         """What a device receives in all steps: on the mean, and at most."""
-        most = 0.0
-        for step, layout, mean in zip(self.steps, self.layouts, self.step_bytes, strict=False):
-            if isinstance(step, Exchange):
-                after = step.after(layout)
-                pieces = layout.count(axis for axis in layout.partial_axes if axis not in after.partial_axes)
-                exact = lower_bound(layout, after, self.shape, self.itemsize).max if pieces == 1 else 0.0
-                most += max(mean, exact, 0.0 if pieces == 1 else pieces * block_bytes(after, self.shape, self.itemsize))
-            else:
-                most += max(mean, step.received(layout, self.shape) * self.itemsize)
+        walk = zip(self.steps, self.layouts, strict=False)
+        most = sum(most_received(step, layout, self.shape) for step, layout in walk) * self.itemsize
         return Bytes(sum(self.step_bytes), most)
 
     @cached_property

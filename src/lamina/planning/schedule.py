@@ -1,7 +1,7 @@
 """Who sends what to whom in an Exchange, and in which round.
 
 Every device that wants a block makes it from the parts that it shares with the source's blocks: its own part is a
-copy, each other one a message from a holder.  Of several holders the one is taken that has sent least, then the nearest.
+copy, each other one a message from a holder.  Of several holders it is the one that has sent least, then the nearest.
 Messages of one shape form rounds in which each device sends at most one and receives at most one: an edge colouring of
 the bipartite graph of senders and receivers, which needs just as many colours as the busiest device has messages
 (König), found by swapping along alternating paths.

@@ -1,10 +1,10 @@
 """The route between two layouts: the fastest chain of steps.
 
-Best-first search over layouts.  A route is ranked by the time that it has taken plus the least that any route from there
-can take (the lower bound over the fastest links, which never overestimates, so the first route to arrive is the best).
-Ties go to fewer rounds, then fewer steps, then to the move that was offered first, and moves come in a fixed order: every
-process finds the same plan.  The states are layouts, of which there are the same few whatever the axes' sizes, and all
-weights are counted without looking at devices: 65,536 of them plan as fast as 8.
+Best-first search over layouts.  A route is ranked by the time that it has taken plus the least that any route from
+there can take (the lower bound over the fastest links, which never overestimates, so the first route to arrive is the
+best).  Ties go to fewer rounds, then fewer steps, then to the move that was offered first, and moves come in a fixed
+order: every process finds the same plan.  The states are layouts, of which there are the same few whatever the axes'
+sizes, and all weights are counted without looking at devices: 65,536 of them plan as fast as 8.
 """
 
 from __future__ import annotations

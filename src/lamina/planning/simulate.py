@@ -28,7 +28,7 @@ Several axes are reduced one by one, the last first, so the floor of an integer 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import product
 from typing import Any
@@ -113,7 +113,7 @@ def step_forward(step: Step, blocks: Mapping[Where, Array], layout: Layout, shap
 
     after = step.after(layout)
 
-    def part(block: Array, holder: Where, receiver: Where, dims: Sequence[int] = range(layout.rank)) -> Array:
+    def part(block: Array, holder: Where, receiver: Where, dims: Collection[int] = range(layout.rank)) -> Array:
         """What the receiver shall have, in these dims, of the holder's block."""
         held, wanted = _bounds(layout, shape, holder), _bounds(after, shape, receiver)
         return _cut(block, held, [wanted[d] if d in dims else held[d] for d in range(layout.rank)])
@@ -123,9 +123,9 @@ def step_forward(step: Step, blocks: Mapping[Where, Array], layout: Layout, shap
             return {w: part(block, w, w) for w, block in blocks.items()}
         case AllGather(dim, axes):
             return {w: np.concatenate([blocks[p] for p in _group(layout, axes, w)], dim) for w in blocks}
-        case AllToAll(axes, source, target):
-            received = {w: [part(blocks[p], p, w, [target]) for p in _group(layout, axes, w)] for w in blocks}
-            return {w: np.concatenate(parts, source) for w, parts in received.items()}
+        case AllToAll():
+            cut = {w: {p: part(blocks[p], p, w, step.joining) for p in _group(layout, step.axes, w)} for w in blocks}
+            return {w: _joined(parts, list(step.leaving(layout)), layout, shape) for w, parts in cut.items()}
         case Permute():
             before = {_content(layout, w): block for w, block in blocks.items()}
             return {w: before[_content(after, w)] for w in blocks}
@@ -180,7 +180,7 @@ def identity(op: ReduceOp, dtype: Any) -> Any:
     if dtype.kind == "b":
         return dtype.type(not low)
     if _is_integer(dtype):
-        limits = ml_dtypes.iinfo(dtype)
+        limits: Any = ml_dtypes.iinfo(dtype)
     else:
         infinity, limits = dtype.type("-inf" if low else "inf"), ml_dtypes.finfo(dtype)
         if infinity == infinity:  # some 8-bit floats have none, and read it as nan
@@ -195,6 +195,26 @@ def _check_order(op: ReduceOp, dtype: Any) -> None:
 
 def _is_integer(dtype: Any) -> bool:
     return dtype.kind in "biu" or "int" in dtype.name  # to numpy, ml_dtypes' integers are of no kind
+
+
+def _joined(parts: dict[Where, Array], dims: Sequence[int], layout: Layout, shape: Sequence[int]) -> Array:
+    """What several holders sent, concatenated along these dims in the order of their blocks, the last dim first."""
+    import numpy as np
+
+    if not dims:
+        (only,) = parts.values()
+        return only
+    *outer, dim = dims
+    rows: dict[tuple, dict[int, tuple[Where, Array]]] = {}
+    for holder, sent in parts.items():
+        bounds = _bounds(layout, shape, holder)
+        block = layout.block_index(_named(layout, holder))
+        rows.setdefault(tuple(bounds[d] for d in outer), {})[block[dim]] = holder, sent
+    joined = {}
+    for row in rows.values():
+        ordered = [row[number] for number in sorted(row)]
+        joined[ordered[0][0]] = np.concatenate([sent for _, sent in ordered], dim)
+    return _joined(joined, outer, layout, shape)
 
 
 def _exchanged(blocks: Mapping[Where, Array], layout: Layout, after: Layout, shape: Sequence[int]) -> Blocks:

@@ -5,18 +5,18 @@ definition of what it does to a layout; the engine lowers it, the numpy interpre
 `step.transpose(layout)` takes cotangents back: from those of `after(layout)` to those of `layout`, where reduced pieces
 and the value they make have one cotangent (None: nothing has to move).
 
-======================================  ==================================================  ==========================
+======================================  ===================================================  ==========================
 step                                    layout before → after                               what a device receives
-======================================  ==================================================  ==========================
-`Slice(dim, axes)`                      copies along axes → axes appended to dim            nothing
-`AllGather(dim, axes)`                  axes at the minor end of dim → copies               (k-1) · block
-`AllToAll(axes, source, target)`        axes from the minor end of one dim to another's     (k-1)/k · block
-`Permute(dims)`                         the same blocks on other devices                    block
-`AllReduce(axes, op)`                   Partial → copies                                    2(k-1)/k · block
-`ReduceScatter(axes, op, dim)`          Partial → axes appended to dim                      (k-1)/k · block
-`Unreduce(axis, op)`                    copies → Partial (the first keeps, others identity) nothing
-`Exchange(dims, partial)`               any → any                                           what it lacks (mean)
-======================================  ==================================================  ==========================
+======================================  ===================================================  ==========================
+`Slice(dim, axes)`                      copies along axes → axes appended to dim             nothing
+`AllGather(dim, axes)`                  axes at the minor end of dim → copies                (k-1) · block
+`AllToAll(moves)`                       axes from the minor ends of dims to those of others  (k-1)/k · block
+`Permute(dims)`                         the same blocks on other devices                     block
+`AllReduce(axes, op)`                   Partial → copies                                     2(k-1)/k · block
+`ReduceScatter(axes, op, dim)`          Partial → axes appended to dim                       (k-1)/k · block
+`Unreduce(axis, op)`                    copies → Partial (the first keeps, others identity)  nothing
+`Exchange(dims, partial)`               any → any                                            what it lacks (mean)
+======================================  ===================================================  ==========================
 
 with k devices along the axes and `block` the padded block before the step; where a dim is cut unevenly, its padded
 parts count.
@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from math import prod
 
 from lamina.errors import LayoutError
-from lamina.planning.bounds import elements_exchanged
+from lamina.planning.bounds import elements_exchanged, largest_exchanged
 from lamina.planning.pieces import kept_pieces
 from lamina.sharding.layout import Axes, Layout
 from lamina.sharding.placements import ReduceOp
@@ -101,29 +101,74 @@ class AllGather:
 
 @dataclass(frozen=True, slots=True)
 class AllToAll:
-    """The axes stop splitting one dim and start splitting another.
+    """Axes stop splitting some dims and start splitting others: one collective for any number of axes and dims.
 
-    >>> AllToAll(("x",), 0, 1).after(Layout({"x": 2, "y": 2}, [("y", "x"), ()]))
+    1. A move is (axis, dim that it leaves, dim that it goes to).  No dim both loses and gains axes.
+    2. Of each dim that loses axes they are the minor end, in whatever order; each dim that gains some appends them in
+       the order of the moves.
+
+    >>> AllToAll.of(("x",), 0, 1).after(Layout({"x": 2, "y": 2}, [("y", "x"), ()]))
     Layout('[x=2,y=2] y,x')
+    >>> AllToAll((("y", 0, 1), ("x", 0, 1))).after(Layout({"x": 2, "y": 2}, [("x", "y"), ()]))
+    Layout('[x=2,y=2] -,(y,x)')
     """
 
-    axes: Axes
-    source: int
-    target: int
+    moves: tuple[tuple[str, int, int], ...]
+
+    def __post_init__(self) -> None:
+        leaving, joining = ({move[end] for move in self.moves} for end in (1, 2))
+        if not self.moves or leaving & joining:
+            raise LayoutError(f"{self} is no all-to-all: no dim can both lose and gain axes")
+
+    @staticmethod
+    def of(axes: Axes, source: int, target: int) -> AllToAll:
+        """All these axes from one dim to another."""
+        return AllToAll(tuple((axis, source, target) for axis in axes))
+
+    @property
+    def axes(self) -> Axes:
+        return tuple(axis for axis, _, _ in self.moves)
+
+    def leaving(self, layout: Layout) -> dict[int, Axes]:
+        """For each dim that loses axes: these, major to minor."""
+        dims = sorted({source for _, source, _ in self.moves})
+        return {dim: tuple(axis for axis in layout.dims[dim] if (axis, dim) in self._from) for dim in dims}
+
+    @property
+    def joining(self) -> dict[int, Axes]:
+        """For each dim that gains axes: these, major to minor."""
+        dims = sorted({target for _, _, target in self.moves})
+        return {dim: tuple(axis for axis, _, target in self.moves if target == dim) for dim in dims}
+
+    @property
+    def _from(self) -> set[tuple[str, int]]:
+        return {(axis, source) for axis, source, _ in self.moves}
 
     def after(self, layout: Layout) -> Layout:
-        return _append(_remove(layout, self.source, self.axes), self.target, self.axes)
+        if absent := [f"{axis!r} doesn't split dim {d}" for axis, d in self._from if axis not in layout.dims[d]]:
+            raise LayoutError(f"{' and '.join(sorted(absent))} in {layout}")
+        for dim, axes in self.leaving(layout).items():
+            layout = _remove(layout, dim, axes)
+        for dim, axes in self.joining.items():
+            layout = _append(layout, dim, axes)
+        return layout
 
     def received(self, layout: Layout, shape: Shape) -> float:
-        part = list(layout.padded_block(shape))
-        part[self.target] = self.after(layout).padded_block(shape)[self.target]
+        part, after = list(layout.padded_block(shape)), self.after(layout).padded_block(shape)
+        for dim in self.joining:
+            part[dim] = after[dim]
         return (layout.count(self.axes) - 1) * prod(part)
 
     def transpose(self, layout: Layout) -> Step | None:
-        return AllToAll(self.axes, self.target, self.source)
+        goes = {axis: target for axis, _, target in self.moves}
+        return AllToAll(tuple((a, goes[a], dim) for dim, axes in self.leaving(layout).items() for a in axes))
 
     def __str__(self) -> str:
-        return f"all-to-all over {_names(self.axes)} from dim {self.source} to dim {self.target}"
+        ways: dict[tuple[int, int], Axes] = {}
+        for axis, source, target in self.moves:
+            ways[source, target] = (*ways.get((source, target), ()), axis)
+        parts = (f"{_names(axes)} from dim {source} to dim {target}" for (source, target), axes in ways.items())
+        return "all-to-all over " + " and ".join(parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,8 +282,8 @@ class Unreduce:
 class Exchange:
     """Every device gets just the blocks that it lacks, from their holders, in rounds of point-to-point messages.
 
-    From any layout to any other: uneven, 2 against 3, any number of axes and dims at once.  Pieces of one op are reduced
-    on arrival.  `planning.schedule` says who sends what in which round.
+    From any layout to any other: uneven, 2 against 3, any number of axes and dims at once.  Pieces of one op are
+    reduced on arrival.  `planning.schedule` says who sends what in which round.
 
     >>> Exchange((("y",), ("x",))).after(Layout({"x": 2, "y": 3}, [("x",), ("y",)]))
     Layout('[x=2,y=3] y,x')
@@ -262,6 +307,23 @@ class Exchange:
 
 
 Step = Slice | AllGather | AllToAll | Permute | AllReduce | ReduceScatter | Unreduce | Exchange
+
+
+def most_received(step: Step, layout: Layout, shape: Shape) -> float:
+    """What the device receives that receives most; `step.received` is the mean, which for most steps is the same.
+
+    >>> swap, rows = Permute((("y", "x"),)), Layout({"x": 2, "y": 2}, [("x", "y")])
+    >>> swap.received(rows, (8,)), most_received(swap, rows, (8,))
+    (1.0, 2.0)
+    """
+    mean = step.received(layout, shape)
+    match step:
+        case Permute():
+            return float(block_size(layout, shape)) if mean else 0.0
+        case Exchange():
+            return max(mean, largest_exchanged(layout, step.after(layout), tuple(shape)))
+        case _:
+            return mean
 
 
 # -- when a step may be taken -----------------------------------------------------------------------------------------

@@ -64,6 +64,11 @@ class Topology:
         """The axes between hosts."""
         return frozenset(axis for axis, link in self.axes.items() if link.shared)
 
+    @property
+    def only_bytes(self) -> bool:
+        """Does nothing but the number of bytes count: no latency, no copies, one bandwidth everywhere?"""
+        return not self.axes and self.default.latency == 0 and self.copy == float("inf")
+
     def between(self, axis: str, link: Link | str) -> Topology:
         """The same with another link along one axis: `h100` inside a host, `infiniband` between them."""
         chosen = _LINKS[link] if isinstance(link, str) and link in _LINKS else link

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 
@@ -50,6 +51,7 @@ def _run(name: str, options: argparse.Namespace) -> int:
     meshes = options.mesh and tuple(tuple(int(size) for size in mesh.split(",")) for mesh in options.mesh)
     settings = Settings(options.quick, options.full, meshes or None, options.topology, options.jobs)
     if SUITES[name].devices:
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # XLA warns of what these suites make it do on purpose
         import jax
 
         jax.config.update("jax_platforms", "cpu")

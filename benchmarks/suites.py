@@ -24,6 +24,8 @@ class Suite:
 SUITES: dict[str, Suite] = {
     "pairs": Suite("bytes of every pair of layouts: plan, XLA, bound", devices=0),
     "planning": Suite("time to plan, cold and cached; time to import", devices=0),
+    "ops": Suite("each op beside the raw JAX program; Python's share"),
+    "eager": Suite("every reshard of one process beside jax.device_put and jax.jit"),
 }
 
 

@@ -20,7 +20,7 @@ DOCUMENTED = [
     *("Dim", "SymbolicDim", "shard_shape", "local_shard_shape_from_global", "global_shape_from_local"),
     *("Tensor", "tensor", "from_jax", "from_shards"),
     *("shard", "reshard", "all_reduce", "all_gather", "all_to_all", "reduce_scatter", "distributed_broadcast"),
-    *("ppermute", "to_device", "transfer_to", "cpu", "gpu", "accelerator"),
+    *("ppermute", "to_device", "transfer_to", "cpu", "gpu", "accelerator", "explain"),
     *("LaminaError", "LayoutError", "ConversionError", "PlanError", "DeviceError", "TransformError"),
 ]
 

@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 from rich.console import Console
 
-from lamina.planning import AllToAll, Plan, ReduceScatter, Slice
+from lamina.planning import AllToAll, Plan, ReduceScatter, Slice, plan
 from lamina.sharding import DeviceMesh, Layout, NamedMapping, PlacementMapping, ReduceOp, TensorLayout, parse_layout
 from lamina.sharding.mesh import positions
 from lamina.viz import picture, plan_table
@@ -250,6 +250,7 @@ def test_a_plan_as_a_table() -> None:
 2   all-to-all over dp from dim 0 to dim 1       2    32.8 kB   -,(tp,dp)
 ─────────────────────────────────────────────────────────────────────────────
     in all, per device                                 229 kB   peak 328 kB
+    at least                                           229 kB   ratio 1.00
 """
     assert drawn(plan_table(Plan(source, target, (256, 512), 4, steps))) == expected.strip("\n")
 
@@ -260,6 +261,7 @@ def test_a_plan_with_nothing_to_do() -> None:
     assert [line.split() for line in table.splitlines() if "─" not in line][1:] == [
         ["0", "from", "x"],
         ["in", "all,", "per", "device", "0", "B", "peak", "16", "B"],
+        ["at", "least", "0", "B", "ratio", "1.00"],
     ]
 
 
@@ -267,6 +269,20 @@ def test_a_local_step_joins_no_group() -> None:
     source, target = parse_layout("[x=2] -"), parse_layout("[x=2] x")
     table = drawn(plan_table(Plan(source, target, (8,), 4, (Slice(0, ("x",)),))))
     assert " ".join(table.splitlines()[3].split()) == "1 slice dim 0 over x · · x"
+
+
+def test_with_a_topology_the_table_has_times() -> None:
+    source, target = parse_layout("[x=4] x"), parse_layout("[x=4] -")
+    table = drawn(plan_table(plan(source, target, (2**20,), links="h100")))
+    assert table.splitlines()[0].split() == ["step", "group", "receives", "time", "layout", "after"]
+    assert " ".join(table.splitlines()[3].split()) == "1 all-gather dim 0 over x 4 3.15 MB 18.1 µs -"
+
+
+def test_a_notebook_shows_a_plan_as_html() -> None:
+    html = plan(parse_layout("[x=4] x"), parse_layout("[x=4] -"), (8,), links="h100")._repr_html_()
+    assert html.startswith("<table><caption>[x=4] x → [x=4] -, shape 8</caption>") and html.endswith("</table>")
+    assert "<td>all-gather dim 0 over x</td><td>4</td><td>24 B</td>" in html
+    assert "bound 24 B, ratio 1.00; peak 40 B; 8 µs on h100" in html
 
 
 def drawn(table: object) -> str:

@@ -1,5 +1,6 @@
 """Thin user verbs: each turns its arguments into storages, and lets the engine do it."""
 
+from lamina.ops.explain import explain
 from lamina.ops.gather import all_gather, all_to_all, distributed_broadcast
 from lamina.ops.permute import ppermute
 from lamina.ops.reduce import all_reduce, reduce_scatter
@@ -13,6 +14,7 @@ __all__ = [
     "all_to_all",
     "cpu",
     "distributed_broadcast",
+    "explain",
     "gpu",
     "ppermute",
     "reduce_scatter",

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
-from itertools import takewhile
 from typing import Any
 
 from lamina.engine import primitive
 from lamina.engine.programs import Options
 from lamina.engine.storage import Storage, storage
-from lamina.errors import DeviceError, LayoutError, PlanError, Problems, explained, with_fix
+from lamina.errors import DeviceError, LayoutError, PlanError, explained, with_fix
 from lamina.ops.arguments import as_data, described, over_leaves, relocate, shape_of
+from lamina.ops.asking import asked_layout
 from lamina.planning.plan import block_bytes
 from lamina.planning.topology import topology as links_of
-from lamina.sharding import DeviceMesh, DimSpec, ReduceOp
-from lamina.sharding.layout import Axes, Layout, check_axis_use
+from lamina.sharding import DeviceMesh
 from lamina.sharding.mesh import as_mesh
-from lamina.sharding.specs import as_dim_specs, as_unreduced, axis_users
-from lamina.sharding.text import spec_text
 from lamina.tensors import Tensor
 
 KEYWORDS = ("partial", "memory_limit", "topology", "donate")
@@ -128,78 +125,7 @@ def _within(target: Storage, x: Any, memory_limit: float | None) -> Storage:
 
 
 def _target(
-    shape: tuple[int, ...],
-    held: Storage | None,
-    mesh: DeviceMesh,
-    dim_specs: Any,
-    replicated_axes: Any,
-    partial: Any,
+    shape: tuple[int, ...], held: Storage | None, mesh: DeviceMesh, dim_specs: Any, replicated_axes: Any, partial: Any
 ) -> Storage:
-    """The storage that the arguments ask for; all that is wrong with them is said at once."""
-    with explained(
-        f"shard(dim_specs={_written(dim_specs)})",
-        fix=f"one entry per dim: None, one of {list(mesh.axis_names)}, or a tuple of them; each axis once",
-        shape=shape,
-        x=_seen(held),
-        mesh=mesh,
-    ):
-        problems = Problems()
-        specs: tuple[DimSpec, ...] = ()
-        pieces: dict[str, ReduceOp] = {}
-        with problems.caught():
-            specs = as_dim_specs(dim_specs)
-        with problems.caught():
-            pieces = as_unreduced(partial, "partial")
-        if len(specs) > len(shape):
-            hint = "" if shape else " (a plain list is a pytree of numbers: use np.asarray)"
-            problems.add(f"{len(specs)} entries for a tensor of rank {len(shape)}{hint}")
-        with problems.caught():
-            check_axis_use(dict(mesh.axes), axis_users(specs, pieces, "partial"))
-        replicated = _replicated(replicated_axes, mesh, specs, pieces, problems)
-        problems.check()
-        dims = _closed(specs, held, mesh, {*replicated, *pieces})
-        return storage(mesh, Layout(mesh.axes, (*dims, *[()] * (len(shape) - len(dims))), pieces), tuple(shape))
-
-
-def _replicated(
-    replicated_axes: Any, mesh: DeviceMesh, specs: tuple[DimSpec, ...], pieces: dict, problems: Problems
-) -> tuple[str, ...]:
-    """The axes that must hold copies; nothing else may use them."""
-    if replicated_axes is None:
-        return ()
-    names = (replicated_axes,) if isinstance(replicated_axes, str) else tuple(replicated_axes)
-    used = {*(axis for spec in specs for axis in spec.axes), *pieces}
-    for name in names:
-        if name not in mesh.axis_names:
-            problems.add(f"replicated_axes: {name!r} is not an axis of the mesh {mesh}")
-        elif name in used:
-            spec = spec_text(specs, pieces.items())
-            problems.add(f"replicated_axes: axis {name!r} is used by the spec {mesh} {spec}")
-    return names
-
-
-def _closed(specs: tuple[DimSpec, ...], held: Storage | None, mesh: DeviceMesh, taken: set[str]) -> list[Axes]:
-    """The axes of each dim.  An open dim keeps those that x has there already, where nothing else wants them."""
-    taken = taken | {axis for spec in specs for axis in spec.axes}
-    dims = []
-    for dim, spec in enumerate(specs):
-        axes = spec.axes
-        if spec.is_open and held is not None and held.mesh.axes == mesh.axes:
-            axes = _extended(axes, held.layout.dims[dim], taken)
-        taken.update(axes)
-        dims.append(axes)
-    return dims
-
-
-def _extended(axes: Axes, has: Axes, taken: set[str]) -> Axes:
-    if has[: len(axes)] != axes:
-        return axes
-    free = takewhile(lambda axis: axis not in taken, has[len(axes) :])
-    return (*axes, *free)
-
-
-def _written(dim_specs: Any) -> str:
-    """The specs as the user wrote them, more or less."""
-    if isinstance(dim_specs, Iterable) and not isinstance(dim_specs, str):
-        return str([entry.entry if isinstance(entry, DimSpec) else entry for entry in dim_specs])
-    return repr(dim_specs)
+    lies = None if held is None else (held.mesh, held.layout)
+    return storage(mesh, asked_layout("shard", shape, lies, mesh, dim_specs, replicated_axes, partial), tuple(shape))

@@ -8,7 +8,8 @@ from itertools import pairwise
 from typing import Any
 
 from lamina.planning.bounds import Bytes, bound_across, lower_bound
-from lamina.planning.cost import rounds, seconds
+from lamina.planning.cost import crossed, rounds, seconds
+from lamina.planning.html import plan_html
 from lamina.planning.pieces import kept_pieces
 from lamina.planning.steps import Step, Transfer, block_size, most_received
 from lamina.planning.topology import PRESETS, Topology
@@ -112,6 +113,18 @@ class Plan:
     def step_rounds(self) -> tuple[int, ...]:
         """How many collectives each step is lowered to (of an exchange: at most)."""
         return tuple(rounds(step, layout, self.shape) for step, layout in zip(self.steps, self.layouts, strict=False))
+
+    @cached_property
+    def step_groups(self) -> tuple[int, ...]:
+        """How many devices each step joins: those along every axis that data moves along."""
+        walk = zip(self.steps, self.layouts, strict=False)
+        return tuple(
+            len(step.homes) if isinstance(step, Transfer) else layout.count(crossed(step, layout))
+            for step, layout in walk
+        )
+
+    def _repr_html_(self) -> str:
+        return plan_html(self)
 
     def transpose(self) -> Plan:
         """The way of cotangents back: what was reduced, and its pieces, have one cotangent."""

@@ -71,9 +71,9 @@ class Topology:
 
     def between(self, axis: str, link: Link | str) -> Topology:
         """The same with another link along one axis: `h100` inside a host, `infiniband` between them."""
-        chosen = _LINKS[link] if isinstance(link, str) and link in _LINKS else link
+        chosen = LINKS[link] if isinstance(link, str) and link in LINKS else link
         if not isinstance(chosen, Link):
-            raise PlanError(f"{link!r} is not a link: use a Link, or one of {', '.join(_LINKS)}")
+            raise PlanError(f"{link!r} is not a link: use a Link, or one of {', '.join(LINKS)}")
         return Topology(f"{self.name}+{axis}", self.default, {**self.axes, axis: chosen}, self.copy)
 
     def to_dict(self) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class Topology:
 
 
 # Bandwidths are what one device receives, in one direction; latencies are of a small collective, launch included.
-_LINKS = {
+LINKS = {
     # NDR InfiniBand: 400 Gbit/s a port, one port per GPU in the reference DGX H100 (NVIDIA DGX H100 user guide).
     "infiniband": Link(15e-6, 50e9, shared=True),
     # 1 Gbit/s Ethernet, TCP goodput ~94 %.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lamina.planning import Plan
+from lamina.planning.units import bytes_text, seconds_text
 from lamina.sharding.layout import Layout
 from lamina.sharding.specs import DimSpec
 from lamina.sharding.text import spec_text
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
 
 
 def plan_table(plan: Plan) -> Table:
-    """The steps of a plan, for `rich.print`: how many devices each one joins, what a device receives, where it leads.
+    """The steps of a plan, for `rich.print`: how many devices each joins, what a device receives, how long it takes.
+
+    Where only bytes count (no topology was given) there are no times.
 
     >>> import rich
     >>> from lamina.planning import plan
@@ -28,53 +31,30 @@ def plan_table(plan: Plan) -> Table:
     2   all-gather dim 0 over dp       2       32 B   -,tp
     ──────────────────────────────────────────────────────────────
         in all, per device                     32 B   peak 160 B
+        at least                               32 B   ratio 1.00
     """
     from rich import box
+    from rich.markup import escape
     from rich.table import Table
 
+    timed = not plan.links.only_bytes
+    received, bound = plan.bytes_received.mean, plan.lower_bound.mean
     table = Table(box=box.SIMPLE, show_footer=True, show_edge=False, pad_edge=False)
     table.add_column("", justify="right", style="dim")
-    table.add_column("step", footer="in all, per device")
+    table.add_column("step", footer="in all, per device\nat least")
     table.add_column("group", justify="right")
-    table.add_column("receives", justify="right", footer=bytes_text(sum(plan.step_bytes)))
-    table.add_column("layout after", no_wrap=True, footer=f"peak {bytes_text(plan.peak_memory)}")
-    table.add_row("0", "[dim]from[/dim]", "", "", _spec(plan.source))
-    for number, (step, received) in enumerate(zip(plan.steps, plan.step_bytes, strict=True), 1):
-        before, after = plan.layouts[number - 1 : number + 1]
-        group = str(group_size(before, after)) if received else "·"
-        table.add_row(str(number), str(step), group, bytes_text(received) if received else "·", _spec(after))
+    table.add_column("receives", justify="right", footer=f"{bytes_text(received)}\n{bytes_text(bound)}")
+    if timed:
+        table.add_column("time", justify="right", footer=seconds_text(plan.time))
+    memory = f"peak {bytes_text(plan.peak_memory)}\nratio {plan.ratio:.2f}"
+    table.add_column("layout after", no_wrap=True, footer=memory)
+    table.add_row("0", "[dim]from[/dim]", "", "", *[""] * timed, _spec(plan.source))
+    rows = zip(plan.steps, plan.step_groups, plan.step_bytes, plan.step_seconds, plan.layouts[1:], strict=True)
+    for number, (step, group, moved, time, after) in enumerate(rows, 1):
+        size, much = (str(group), bytes_text(moved)) if moved else ("·", "·")
+        table.add_row(str(number), escape(str(step)), size, much, *[seconds_text(time)] * timed, _spec(after))
     return table
-
-
-def group_size(before: Layout, after: Layout) -> int:
-    """How many devices a step between these layouts joins: those along every axis that takes another place.
-
-    >>> from lamina.sharding import parse_layout
-    >>> group_size(parse_layout("[dp=2,tp=4] (dp,tp),-"), parse_layout("[dp=2,tp=4] dp,tp"))
-    4
-    """
-    return before.count(axis for axis in before.sizes if _place(before, axis) != _place(after, axis))
-
-
-def _place(layout: Layout, axis: str) -> object:
-    for dim, entry in enumerate(layout.dims):
-        if axis in entry:
-            return dim, entry.index(axis)
-    return layout.reduce_op(axis)
 
 
 def _spec(layout: Layout) -> str:
     return spec_text(map(DimSpec, layout.dims), layout.partial)
-
-
-def bytes_text(count: float) -> str:
-    """A number of bytes to three digits.
-
-    >>> [bytes_text(n) for n in (0, 16, 1536, 98304, 5.5e9)]
-    ['0 B', '16 B', '1.54 kB', '98.3 kB', '5.5 GB']
-    """
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if count < 1000 or unit == "TB":
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    raise AssertionError

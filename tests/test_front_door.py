@@ -21,6 +21,7 @@ DOCUMENTED = [
     *("Tensor", "tensor", "from_jax", "from_shards"),
     *("shard", "reshard", "all_reduce", "all_gather", "all_to_all", "reduce_scatter", "distributed_broadcast"),
     *("ppermute", "to_device", "transfer_to", "cpu", "gpu", "accelerator", "explain"),
+    *("calibrate", "Topology"),
     *("LaminaError", "LayoutError", "ConversionError", "PlanError", "DeviceError", "TransformError"),
 ]
 

@@ -21,8 +21,9 @@ _HOMES = {
         "shard_shape"
     ),
     "lamina.tensors": "Tensor from_jax from_shards tensor",
+    "lamina.planning": "Topology",
     "lamina.ops": (
-        "accelerator all_gather all_reduce all_to_all cpu distributed_broadcast explain gpu ppermute reduce_scatter "
+        "accelerator all_gather all_reduce all_to_all calibrate cpu distributed_broadcast explain gpu ppermute reduce_scatter "
         "reshard shard to_device transfer_to"
     ),
 }

@@ -1,5 +1,6 @@
 """Thin user verbs: each turns its arguments into storages, and lets the engine do it."""
 
+from lamina.engine.calibration import calibrate
 from lamina.ops.explain import explain
 from lamina.ops.gather import all_gather, all_to_all, distributed_broadcast
 from lamina.ops.permute import ppermute
@@ -12,6 +13,7 @@ __all__ = [
     "all_gather",
     "all_reduce",
     "all_to_all",
+    "calibrate",
     "cpu",
     "distributed_broadcast",
     "explain",

@@ -57,6 +57,7 @@ class Topology:
         return Topology, (self.name, self.default, dict(self.axes), self.copy)
 
     def link(self, axis: str) -> Link:
+        """The link of an axis."""
         return self.axes.get(axis, self.default)
 
     @property
@@ -77,6 +78,8 @@ class Topology:
         return Topology(f"{self.name}+{axis}", self.default, {**self.axes, axis: chosen}, self.copy)
 
     def to_dict(self) -> dict[str, Any]:
+        """Everything that it says, as plain data."""
+
         def row(link: Link) -> dict[str, Any]:
             return {"latency": link.latency, "bandwidth": link.bandwidth, "shared": link.shared}
 
@@ -89,6 +92,7 @@ class Topology:
 
     @staticmethod
     def load(path: str | Path) -> Topology:
+        """Reads what `save` wrote."""
         data = json.loads(Path(path).read_text())
         axes = {axis: Link(**row) for axis, row in data["axes"].items()}
         return Topology(data["name"], Link(**data["default"]), axes, data["copy"])

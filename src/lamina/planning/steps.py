@@ -192,9 +192,8 @@ class Permute:
         return after
 
     def received(self, layout: Layout, shape: Shape) -> float:
-        lacking = elements_exchanged(layout, self.after(layout), tuple(shape))  # on the mean: some keep their block
-        held = prod(shape) / prod(layout.grid)
-        return lacking / held * block_size(layout, shape) if held else 0.0
+        blocks = elements_exchanged(layout, self.after(layout), layout.grid)  # on the mean: some keep theirs
+        return blocks * block_size(layout, shape)
 
     def transpose(self, layout: Layout) -> Step | None:
         return Permute(layout.dims)

@@ -23,8 +23,8 @@ _HOMES = {
     "lamina.tensors": "Tensor from_jax from_shards tensor",
     "lamina.planning": "Topology",
     "lamina.ops": (
-        "accelerator all_gather all_reduce all_to_all calibrate cpu distributed_broadcast explain gpu ppermute reduce_scatter "
-        "reshard shard to_device transfer_to"
+        "accelerator all_gather all_reduce all_to_all calibrate cpu distributed_broadcast explain gpu ppermute "
+        "reduce_scatter reshard shard to_device transfer_to"
     ),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

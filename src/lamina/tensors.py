@@ -132,7 +132,7 @@ class Tensor:
         """
         held = self._held
         if held.is_plain:
-            return self._array
+            return self._array if compat.is_tracer(self._array) else held.home(self._array)
         why = "it has Partial axes" if held.lead else "it is uneven"
         raise ConversionError(
             f"JAX can't say the layout {held.layout} of shape {held.shape}: {why}\n"
@@ -259,7 +259,8 @@ def from_jax(array: Any) -> Tensor:
     if not isinstance(array, jax.Array):
         raise TypeError(f"from_jax takes a jax.Array, not {type(array).__name__}; see lamina.tensor")
     with explained("from_jax(array)", shape=array.shape):
-        return Tensor(array, reading.storage_of(array))
+        held = reading.storage_of(array)
+        return Tensor(reading.as_auto(array, held), held)
 
 
 def from_shards(shards: Sequence[Any], mapping: DeviceMapping, shape: Sequence[int] | None = None) -> Tensor:

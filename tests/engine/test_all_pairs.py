@@ -1,4 +1,4 @@
-"""Every layout to every other: the engine on real and on simulated meshes, the numpy interpreter, and plain numpy agree.
+"""Every layout to every other: the engine real and simulated meshes, the numpy interpreter, and plain numpy agree.
 
 Each test takes one source to all its targets in one jitted program, since compiling is nearly all of the time: 49
 targets together cost 0.6 s, and one alone 0.1 s.
@@ -20,7 +20,7 @@ from tests.strategies import EXHAUSTIVE_MESHES, OPS, Mesh, all_layouts, any_bloc
 ITEMSIZE = 4
 PLAIN = [layout for axes in EXHAUSTIVE_MESHES for layout in all_layouts(axes, 2)]
 
-# (12, 10) divides by 2 and 3 but not by 8, so its blocks nest in some grids and not in others; (5, 7) leaves some empty.
+# (12, 10) divides by 2 and 3 but not by 8, so its blocks nest in some grids and not in others; (5, 7) has empty ones.
 EVEN, NESTING, PRIME = (24, 48), (12, 10), (5, 7)
 
 

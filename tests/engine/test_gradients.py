@@ -152,7 +152,7 @@ def assert_right_derivatives(
 
 @dataclass(frozen=True)
 class Case:
-    """An op on a tensor of `shape` whose dims lie as `dims`, with `partial` axes; `want` is what it does to the value."""
+    """An op on a tensor of `shape` with these `dims` and `partial` axes; `want` is what it does to the value."""
 
     name: str
     shape: tuple[int, ...]
@@ -172,7 +172,7 @@ def over(op: str, dim: int, count: int) -> Callable[[Any], Any]:
 
 
 def untiled(value: Any) -> Any:
-    """`all_to_all(split_axis=0, concat_axis=1, tiled=False)` over 3 shards of dim 1: stacked on a dim after them, as lax does."""
+    """`all_to_all(t, 0, 1, tiled=False)` over 3 shards of dim 1: stacked on a dim after them, as lax does."""
     rows, columns = value.shape
     return jnp.swapaxes(value.reshape(rows, 3, columns // 3), 1, 2)
 

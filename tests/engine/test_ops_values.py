@@ -267,6 +267,16 @@ def test_reduce_scatter_has_every_reduce_op(kind, op):
         assert_holds(found, expected)
 
 
+@on_both_kinds
+def test_shards_are_reduced_beside_a_dim_that_is_uneven(kind):
+    """Only the dims that the reduced axes split must be even."""
+    mesh, value = mesh_of({"x": 2, "y": 3}, kind), values((6, 4))
+    x = lamina.shard(value, mesh, ["x", "y"])
+    for found in (lamina.all_reduce(x, reduce_axes="x"), lamina.reduce_scatter(x, 1, reduce_axes="x")):
+        np.testing.assert_array_equal(found.numpy(), value[:3] + value[3:])
+    assert [shard.shape for shard in lamina.all_reduce(x, reduce_axes="x").shards[:3]] == [(3, 2), (3, 1), (3, 1)]
+
+
 # -- all_gather -------------------------------------------------------------------------------------------------------
 
 

@@ -1,13 +1,14 @@
 """Everything that differs between JAX versions (0.10 – 0.12), or that JAX calls internal.  Nothing else may.
 
 What Lamina takes from outside JAX's documented API: `Primitive` and its rule tables (`jax.extend`,
-`jax.interpreters`: semi-public, stable over these versions), and `register_vmappable`, without which `jax.vmap` can't
-know which array axis a tensor dim is.
+`jax.interpreters`: semi-public, stable over these versions), `register_vmappable`, without which `jax.vmap` can't
+know which array axis a tensor dim is, and `trace_state_clean`, which only makes eager ops faster.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import jax
@@ -15,7 +16,28 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.sharding import AxisType, Mesh
 
-__all__ = ["Primitive", "ad", "batching", "concrete", "is_tracer", "make_mesh", "mlir", "queue_is_unsafe", "shard_map"]
+try:
+    from jax._src.core import trace_state_clean as nothing_is_traced
+except ImportError:
+
+    def nothing_is_traced() -> bool:
+        """Is no transformation at work?  Unknown here: then every op asks JAX, by binding its primitive."""
+        return False
+
+
+__all__ = [
+    "Primitive",
+    "ad",
+    "at_once",
+    "batching",
+    "concrete",
+    "is_tracer",
+    "make_mesh",
+    "mlir",
+    "nothing_is_traced",
+    "queue_is_unsafe",
+    "shard_map",
+]
 
 _VERSION = tuple(int(part) for part in jax.__version__.split(".")[:2])
 
@@ -24,6 +46,19 @@ Tracer = jax.core.Tracer
 
 def is_tracer(x: object) -> bool:
     return isinstance(x, Tracer)
+
+
+def at_once(function: Callable) -> Callable:
+    """Runs at once, inside jax.jit too: what it is given is known, so the result is a constant there."""
+
+    @wraps(function)
+    def run(*arguments: Any, **options: Any) -> Any:
+        if nothing_is_traced():
+            return function(*arguments, **options)
+        with jax.ensure_compile_time_eval():
+            return function(*arguments, **options)
+
+    return run
 
 
 def shard_map(body: Callable, mesh: Mesh, in_specs: Any, out_specs: Any) -> Callable:

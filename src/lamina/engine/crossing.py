@@ -28,9 +28,7 @@ def way_stations(
 ) -> tuple[Storage, Storage]:
     """In which storage a value leaves the mesh of `source`, and in which it arrives on that of `target`."""
     if source.is_local or target.is_local:  # no devices to share the work
-        return source.with_layout(source.layout.replace(partial=())), target.with_layout(
-            target.layout.replace(partial=())
-        )
+        return source.without_pieces(), target.without_pieces()
     homes, links = homes_between(source.mesh, target.mesh), topology or default_links(target.mesh)
     route = plan_across(source.layout, target.layout, source.shape, homes, itemsize, memory_limit, links)
     crossing = next(i for i, step in enumerate(route.steps) if isinstance(step, Transfer))
@@ -40,8 +38,7 @@ def way_stations(
 
 def move(x: Any, source: Storage, target: Storage) -> Any:
     """The array of `source` on the devices of `target`; no Partial axis on either side."""
-    if not source.is_local and not x.sharding.is_equivalent_to(source.sharding, x.ndim):
-        x = jax.device_put(x, source.sharding)  # XLA chose another sharding for the result of a user's jit
+    x = source.home(x)
     here, there = _unpadded(source), _unpadded(target)
     turns = schedule(here.layout, there.layout, source.shape, homes_between(here.mesh, there.mesh))
     messages = [message for turn in (*turns.copies, *turns.rounds) for message in turn]

@@ -31,7 +31,7 @@ import jax.numpy as jnp
 
 from lamina.engine import programs
 from lamina.engine.blocks import combine
-from lamina.engine.compat import Primitive, ad, batching, is_tracer, mlir
+from lamina.engine.compat import Primitive, ad, batching, concrete, is_tracer, mlir, nothing_is_traced
 from lamina.engine.crossing import way_stations
 from lamina.engine.programs import (
     DEFAULT,
@@ -45,6 +45,7 @@ from lamina.engine.programs import (
     target_of,
 )
 from lamina.engine.storage import Storage, storage
+from lamina.errors import TransformError, with_fix
 from lamina.planning.pieces import kept_pieces
 from lamina.sharding import Layout
 from lamina.sharding.placements import ReduceOp
@@ -54,8 +55,9 @@ layout_change = Primitive("lamina_layout_change")
 
 def apply(x: Any, action: Action) -> Any:
     """The action on any array, concrete or traced."""
-    if is_tracer(x):
-        return layout_change.bind(x, action=action)
+    if is_tracer(x) or not nothing_is_traced():
+        # JAX learns from the constraint which devices the program needs; it can't look inside of the primitive.
+        return laid_out(layout_change.bind(x, action=action), target_of(action))
     return programs.run(x, action)
 
 
@@ -68,14 +70,25 @@ def transition(x: Any, source: Storage, target: Storage, options: Options = DEFA
 
 def transfer(x: Any, source: Storage, target: Storage, options: Options = DEFAULT) -> Any:
     """The array of `source` as the array of `target`, on another mesh: reduced before it leaves, copied after."""
+    _check_devices(x, source, target)
     leaving, arriving = way_stations(source, target, x.dtype.itemsize, options.memory_limit, options.topology)
     x = transition(x, source, leaving, options)
     x = apply(x, Transfer(leaving, arriving))
     return transition(x, arriving, target, options)
 
 
-def without_pieces(held: Storage) -> Storage:
-    return held.with_layout(held.layout.replace(partial=()))
+def _check_devices(x: Any, source: Storage, target: Storage) -> None:
+    """Inside a program all devices are the program's; only JAX's own partitioner can move between two meshes there."""
+    if not is_tracer(x) or concrete(x) is not None or source.is_local or target.is_local:
+        return
+    if source.mesh.devices != target.mesh.devices:
+        raise TransformError(
+            with_fix(
+                "inside jax.jit a value can't move between meshes over different devices, "
+                f"or in another order: {source.mesh!r} to {target.mesh!r}",
+                "move it outside of jax.jit",
+            )
+        )
 
 
 @lru_cache(maxsize=4096)

@@ -20,7 +20,6 @@ from lamina.engine import compat, crossing, inventory, transfer, whole
 from lamina.engine.collectives import run_step
 from lamina.engine.links import default_links
 from lamina.engine.storage import Storage
-from lamina.errors import TransformError
 from lamina.planning import Plan, Topology, plan
 from lamina.planning.pieces import kept_pieces
 
@@ -103,7 +102,7 @@ def target_of(action: Action) -> Storage:
 def lower(x: Any, action: Action) -> Any:
     """The action on a traced array."""
     if isinstance(action, Transfer):
-        return _lower_transfer(x, action)
+        return laid_out(whole.convert(x, action.source, action.target), action.target)
     held = source_of(action)
     if not x.size:  # XLA's collectives refuse empty arrays, and there is nothing to move
         return laid_out(jnp.zeros(target_of(action).array_shape, x.dtype), target_of(action))
@@ -114,17 +113,6 @@ def lower(x: Any, action: Action) -> Any:
     body = partial(_on_device, action=action)
     specs = held.spec, target_of(action).spec
     return compat.shard_map(body, inventory.jax_mesh(held.mesh), *specs)(x)
-
-
-def _lower_transfer(x: Any, action: Transfer) -> Any:
-    """Inside a program all devices are the program's; only JAX's own partitioner can move between two meshes there."""
-    source, target = action.source, action.target
-    if not source.is_local and not target.is_local and source.mesh.devices != target.mesh.devices:
-        raise TransformError(
-            f"inside jax.jit a value can't move between meshes over different devices, "
-            f"or in another order: {source.mesh!r} to {target.mesh!r}\n  fix: move it outside of jax.jit"
-        )
-    return laid_out(whole.convert(x, source, target), target)
 
 
 def laid_out(x: Any, held: Storage) -> Any:
@@ -153,7 +141,17 @@ def program(action: Action, donate: bool = False) -> Callable[[Any], Any]:
 
 def run(x: Any, action: Action, donate: bool = False) -> Any:
     """The action on a concrete array."""
-    return runner(action, donate)(x)
+    return called(runner(action, donate), x, source_of(action))
+
+
+def called(program: Callable[[Any], Any], x: Any, held: Storage) -> Any:
+    """The program's result.  XLA refuses an array on other devices than `held` says; it is put there first."""
+    try:
+        return program(x)
+    except ValueError:
+        if compat.is_tracer(x) or (there := held.home(x)) is x:
+            raise
+    return program(there)
 
 
 @lru_cache(maxsize=CACHED_PROGRAMS)

@@ -9,7 +9,7 @@ import numpy as np
 from jax.sharding import NamedSharding, SingleDeviceSharding
 
 from lamina.engine import compat, inventory, whole
-from lamina.engine.primitive import transition, without_pieces
+from lamina.engine.primitive import transition
 from lamina.engine.storage import Storage, storage
 from lamina.engine.storage import whole as whole_storage
 from lamina.engine.transfer import host_value
@@ -81,19 +81,20 @@ def _check_known(array: Any, what: str) -> None:
         )
 
 
-def as_stored(array: Any, held: Storage) -> Any:
-    """The array with just the sharding that `held` says (XLA may have chosen another for the result of a jit)."""
-    if held.is_local or array.sharding.is_equivalent_to(held.sharding, array.ndim):
-        return array
-    return jax.device_put(array, held.sharding)
+def as_auto(array: Any, held: Storage) -> Any:
+    """An array of a mesh with Explicit axes, whose sharding is a part of its type, without it: no data moves."""
+    mesh = array.sharding.mesh if isinstance(array.sharding, NamedSharding) else None
+    return array if mesh is None or mesh.are_all_axes_auto else jax.device_put(array, held.sharding)
 
 
+@compat.at_once
 def shards(array: Any, held: Storage) -> list[Any]:
     """One array per mesh position, row-major, never any padding."""
     _check_known(array, "shards")
+    array = held.home(array)
     if held.is_local:
         return whole.cut(array, held)
-    data = {shard.device: shard.data for shard in as_stored(array, held).addressable_shards}
+    data = {shard.device: shard.data for shard in array.addressable_shards}
     found = []
     for device, where in zip(held.mesh.devices, positions(held.mesh), strict=True):
         block = held.layout.block(held.shape, where)
@@ -103,6 +104,7 @@ def shards(array: Any, held: Storage) -> list[Any]:
     return found
 
 
+@compat.at_once
 def from_shards(parts: list[Any], held: Storage) -> Any:
     """The stored array whose shards these are, each already of its right shape."""
     if held.is_local:
@@ -126,9 +128,10 @@ def _stack(parts: list[Any], held: Storage) -> Any:
     return jax.device_put(stored, held.sharding)
 
 
+@compat.at_once
 def value(array: Any, held: Storage) -> np.ndarray:
     """The global value on the host."""
     _check_known(array, "value")
     array, held = in_device_memory(array, held)
-    plain = without_pieces(held)
+    plain = held.without_pieces()
     return host_value(transition(array, held, plain), plain)

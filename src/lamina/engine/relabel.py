@@ -22,7 +22,7 @@ from lamina.sharding.placements import ReduceOp
 
 
 def pieces_of(held: Storage, axes: Axes, op: ReduceOp) -> Storage:
-    """The storage of the same blocks with `axes` Partial instead of Sharded; the dims must be even."""
+    """The storage of the same blocks with `axes` Partial instead of Sharded; the dims that they split must be even."""
     layout = held.layout
     dims = [tuple(axis for axis in entry if axis not in axes) for entry in layout.dims]
     shape = tuple(
@@ -43,10 +43,10 @@ def _relabel(x: Any, source: Storage, target: Storage) -> Any:
     """Every split dim becomes (axis, axis, …, rest); the axes that are pieces now go to the front, the rest merges."""
     sizes, names = list(source.array_shape[: len(source.lead)]), list(source.lead)
     kept_dims = []
-    for size, entry in zip(source.shape, source.layout.dims, strict=True):
+    for size, entry in zip(source.layout.padded_block(source.shape), source.layout.dims, strict=True):
         inner = [axis for axis in entry if axis not in target.lead]
         kept_dims.append((inner, len(names) + len(entry)))
-        sizes += [*(source.layout.sizes[axis] for axis in entry), size // source.layout.count(entry)]
+        sizes += [*(source.layout.sizes[axis] for axis in entry), size]
         names += [*entry, ""]
     order = [names.index(axis) for axis in target.lead]
     for inner, rest in kept_dims:

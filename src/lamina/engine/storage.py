@@ -16,6 +16,7 @@ from functools import lru_cache
 from math import prod
 from typing import Any
 
+import jax
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from lamina.engine import inventory
@@ -73,6 +74,12 @@ class Storage:
                 self._sharding = NamedSharding(mesh, self.spec, memory_kind=self.memory_kind)
         return self._sharding
 
+    def home(self, array: Any) -> Any:
+        """The array where it belongs: XLA may have left the result of a jit elsewhere, or a user may have moved it."""
+        if isinstance(array, jax.Array) and array.sharding.is_equivalent_to(self.sharding, array.ndim):
+            return array
+        return jax.device_put(array, self.sharding)
+
     @property
     def mapping(self) -> NamedMapping:
         """The layout, in the dialect that can say every layout."""
@@ -89,6 +96,10 @@ class Storage:
 
     def with_layout(self, layout: Layout) -> Storage:
         return storage(self.mesh, layout, self.shape, self.memory_kind)
+
+    def without_pieces(self) -> Storage:
+        """With nothing left to reduce."""
+        return self.with_layout(self.layout.replace(partial=()))
 
     def with_dim(self, position: int, size: int) -> Storage:
         """With one more whole dim: what `jax.vmap` adds."""

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jax.sharding import SingleDeviceSharding
 
-from lamina.engine import inventory, whole
+from lamina.engine import compat, inventory, whole
 from lamina.engine.blocks import identity
 from lamina.engine.storage import Storage
 from lamina.sharding.dims import split_sizes
@@ -22,6 +22,7 @@ from lamina.sharding.layout import Block
 from lamina.sharding.mesh import positions
 
 
+@compat.at_once
 def place(value: Any, target: Storage, own: bool = False) -> Any:
     """Host data as the array of `target`: each shard goes to its device, once.
 
@@ -32,7 +33,9 @@ def place(value: Any, target: Storage, own: bool = False) -> Any:
     borrowed = not own and (value is given or not value.flags.owndata)
     copied = borrowed and is_host_memory(target)
     array = _placed(value, target, aligned_copy if copied else np.asarray)
-    return jax.block_until_ready(array) if borrowed and not copied else array  # until then, JAX reads the caller's array
+    if borrowed and not copied:
+        jax.block_until_ready(array)  # until then, JAX reads the caller's array
+    return array
 
 
 def _placed(value: np.ndarray, target: Storage, take: Callable[[np.ndarray], np.ndarray]) -> Any:
@@ -61,7 +64,7 @@ def is_host_memory(held: Storage) -> bool:
 
 
 def aligned_copy(value: np.ndarray) -> np.ndarray:
-    """A copy that XLA's CPU devices take as it is: they need 64 bytes of alignment, and copy what has less once more."""
+    """A copy that XLA's CPU devices take as it is: what isn't aligned to 64 bytes they copy once more."""
     room = np.empty(value.nbytes + 64, np.uint8)
     start = -room.ctypes.data % 64
     copy = room[start : start + value.nbytes].view(value.dtype).reshape(value.shape)

@@ -19,7 +19,7 @@ from lamina.tensors import Tensor, from_jax, host_array, tensor
 
 
 def as_tensor(x: Any, op: str) -> Tensor:
-    """The argument of an op as a Tensor: arrays where they are (but in device memory), host data on the default device."""
+    """The argument of an op as a Tensor: arrays where they are (in device memory), host data on the default device."""
     t = x if type(x) is Tensor else tensor(as_data(x, op))
     return t if t._held.memory_kind is None else Tensor(*reading.in_device_memory(t._array, t._held))
 

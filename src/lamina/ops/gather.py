@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamina.engine.programs import CACHED_PROGRAMS, laid_out
+from lamina.engine.programs import CACHED_PROGRAMS, called, laid_out
 from lamina.engine.storage import Storage, storage, whole
 from lamina.errors import LayoutError, Problems, explained, with_fix
 from lamina.ops.arguments import as_data, as_tensor, decided_once, described, dim_of, relayout, relocate, shape_of
@@ -117,7 +117,7 @@ def _stacked(t: Tensor, split: int, concat: int, count: int) -> Tensor:
     order.insert(split, shifted)
     layout = held.layout.replace([dims[d] for d in order])
     target = storage(held.mesh, layout, tuple(shape[d] for d in order), held.memory_kind)
-    return Tensor(_restack(held, target, concat, count, tuple(order))(t._array), target)
+    return Tensor(called(_restack(held, target, concat, count, tuple(order)), t._array, held), target)
 
 
 @lru_cache(maxsize=CACHED_PROGRAMS)

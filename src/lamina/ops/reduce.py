@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from lamina.engine import relabel
+from lamina.engine import programs, relabel
 from lamina.engine.storage import Storage
 from lamina.errors import Problems, explained
 from lamina.ops.arguments import as_tensor, axes_of, decided_once, described, dim_of, relayout
@@ -59,7 +59,9 @@ def _hashable(axes: Any) -> Any:
 
 
 def _as_pieces(t: Tensor, pieces: Storage) -> Tensor:
-    return t if pieces is t._held else Tensor(relabel.as_pieces(t._held, pieces)(t._array), pieces)
+    if pieces is t._held:
+        return t
+    return Tensor(programs.called(relabel.as_pieces(t._held, pieces), t._array, t._held), pieces)
 
 
 @decided_once

@@ -8,28 +8,29 @@ must get the same number from both.
 Where all blocks are even and cut at the same points, e's block numbers are independent digits (one per prime factor of
 an axis), each such condition says that two digits are equal, and the share of elements that meet all conditions is a
 product of 1/radix, one for each condition that isn't implied by the others.  So the count needs no enumeration and
-doesn't depend on the size of the mesh.  Elsewhere (uneven dims, 2 against 3) the dims' cells between cut points are
-enumerated.
+doesn't depend on the size of the mesh.  Elsewhere (uneven dims, 2 against 3) each dim's cells between cut points are
+enumerated, and joined with those of the other dims.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from itertools import product
+from functools import lru_cache
 from math import prod
 
-from lamina.sharding.dims import split_offset
 from lamina.sharding.layout import Axes, Layout
 
 Shape = tuple[int, ...]
-ENUMERATED_CELLS = 20_000  # ~10 ms; past it the conditions are left out, which can only lower a lower bound
+Sizes = tuple[tuple[str, int], ...]  # axes with their sizes, major to minor
+Known = tuple[tuple[str, int], ...]  # axes with coordinates, by name
+ENUMERATED_CUTS = 2048  # of one dim, ~2 ms
 
 
 def common_elements(
     source: Layout, target: Layout, shape: Shape, zero: Axes = (), outer: frozenset[str] | None = None
-) -> float:
-    """The number of elements for which H and D have a device in common.
+) -> float | None:
+    """The number of elements for which H and D have a device in common; None where that would take too long to count.
 
     `zero` axes must stand at coordinate 0 in D (where new pieces keep the value).  With `outer`, only these axes count:
     groups of devices that agree on them take the place of devices.
@@ -116,29 +117,58 @@ def _share_meeting(conditions: list[tuple[tuple[int, int], tuple[int, int] | Non
 # -- anything else: cells ---------------------------------------------------------------------------------------------
 
 
-def _count_cells(source: Layout, target: Layout, shape: Shape, shared: frozenset[str], zero: Axes) -> float:
-    """Enumerates the cells between cut points of the dims that the shared axes tie together."""
-    dims = [_dim_cells(source, target, shape[d], d, shared) for d in range(len(shape))]
-    if prod(len(cells) for cells in dims) > ENUMERATED_CELLS:
-        return float(prod(shape))
-    total = 0.0
-    for cell in product(*(cells.items() for cells in dims)):
-        held: dict[str, int] = {}
-        wanted: dict[str, int] = dict.fromkeys(zero, 0)
-        for (mine, theirs), _ in cell:
-            held.update(mine)
-            wanted.update(theirs)
-        if all(wanted.get(axis, number) == number for axis, number in held.items()):
-            total += prod(length for _, length in cell)
-    return total
+def _count_cells(source: Layout, target: Layout, shape: Shape, shared: frozenset[str], zero: Axes) -> float | None:
+    """Counts by the cells between cut points, one dim after the other.
+
+    `open_` says how many elements of the dims so far have these coordinates along axes of which only one side is known
+    yet: once the other side is, it must agree, and the axis is done with.  So dims that no axis ties together multiply.
+    """
+    if any(sum(pair) > ENUMERATED_CUTS for pair in zip(source.grid, target.grid, strict=True)):
+        return None
+    open_: Counter[Known] = Counter({tuple((axis, 0) for axis in sorted(zero) if axis in shared): 1})
+    for d, size in enumerate(shape):
+        entries = [tuple((axis, layout.sizes[axis]) for axis in layout.dims[d]) for layout in (source, target)]
+        open_ = _joined(open_, _dim_cells(size, *entries, shared))
+    return float(sum(open_.values()))
 
 
-def _dim_cells(source: Layout, target: Layout, size: int, dim: int, shared: frozenset[str]) -> Counter:
-    """Lengths of the dim by the coordinates that the source and the target give to the shared axes there."""
-    cells: Counter = Counter()
-    for start, stop, mine, theirs in cuts(size, source.grid[dim], target.grid[dim]):
-        key = _coordinates(source, dim, mine, shared), _coordinates(target, dim, theirs, shared)
-        cells[key] += stop - start
+def _joined(one: Counter[Known], other: Counter[Known]) -> Counter[Known]:
+    """The products of those that agree on the axes that both know, by the axes that just one of them knows."""
+    both = {axis for axis, _ in next(iter(one), ())} & {axis for axis, _ in next(iter(other), ())}
+
+    def parted(known: Known) -> tuple[Known, Known]:
+        return tuple(k for k in known if k[0] in both), tuple(k for k in known if k[0] not in both)
+
+    agreeing: dict[Known, list[tuple[Known, int]]] = {}
+    for known, length in other.items():
+        common, alone = parted(known)
+        agreeing.setdefault(common, []).append((alone, length))
+    found: Counter[Known] = Counter()
+    for known, length in one.items():
+        common, alone = parted(known)
+        for rest, times in agreeing.get(common, ()):
+            found[tuple(sorted((*alone, *rest)))] += length * times
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _dim_cells(size: int, mine: Sizes, theirs: Sizes, shared: frozenset[str]) -> Counter[Known]:
+    """Lengths of the dim by the coordinates that the source and the target give to the shared axes there.
+
+    Where both give one to an axis, only the cells count on which they agree.
+    """
+    cells: Counter[Known] = Counter()
+    blocks = [prod(count for _, count in entry) for entry in (mine, theirs)]
+    places = [
+        [_coordinates(entry, block, shared) for block in range(count)]
+        for entry, count in zip((mine, theirs), blocks, strict=True)
+    ]
+    twice = {axis for axis, _ in mine} & {axis for axis, _ in theirs} & shared
+    for start, stop, i, j in cuts(size, *blocks):
+        held, wanted = places[0][i], places[1][j]
+        if not twice or all(held[axis] == wanted[axis] for axis in twice):
+            known = {**held, **wanted}
+            cells[tuple(sorted((axis, place) for axis, place in known.items() if axis not in twice))] += stop - start
     return cells
 
 
@@ -148,18 +178,27 @@ def cuts(size: int, mine: int, theirs: int) -> Iterator[tuple[int, int, int, int
     >>> list(cuts(6, 2, 3))
     [(0, 2, 0, 0), (2, 3, 0, 1), (3, 4, 1, 1), (4, 6, 1, 2)]
     """
+    (least, more), (their_least, their_more) = divmod(size, mine), divmod(size, theirs)
     start = i = j = 0
+    end, their_end = least + (more > 0), their_least + (their_more > 0)
     while start < size:
-        ends = split_offset(size, mine, i + 1), split_offset(size, theirs, j + 1)
-        stop = min(ends)
-        yield start, stop, i, j
-        start, i, j = stop, i + (ends[0] == stop), j + (ends[1] == stop)
+        stop = min(end, their_end)
+        if start < stop:  # past the size, blocks are empty
+            yield start, stop, i, j
+        start = stop
+        if end == stop:
+            i += 1
+            end += least + (i < more)
+        if their_end == stop:
+            j += 1
+            their_end += their_least + (j < their_more)
 
 
-def _coordinates(layout: Layout, dim: int, block: int, shared: frozenset[str]) -> tuple[tuple[str, int], ...]:
-    found = []
-    for axis in reversed(layout.dims[dim]):
-        block, coordinate = divmod(block, layout.sizes[axis])
+def _coordinates(entry: Sizes, block: int, shared: frozenset[str]) -> dict[str, int]:
+    """Where the holders of a dim's block stand along the shared axes of its entry."""
+    found = {}
+    for axis, count in reversed(entry):
+        block, place = divmod(block, count)
         if axis in shared:
-            found.append((axis, coordinate))
-    return tuple(found)
+            found[axis] = place
+    return found

@@ -14,17 +14,19 @@ enumerated, and joined with those of the other dims.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import product
 from math import prod
 
 from lamina.sharding.layout import Axes, Layout
 
 Shape = tuple[int, ...]
 Sizes = tuple[tuple[str, int], ...]  # axes with their sizes, major to minor
-Known = tuple[tuple[str, int], ...]  # axes with coordinates, by name
-ENUMERATED_CUTS = 2048  # of one dim, ~2 ms
+# A mesh of 65,536 devices must plan in 20 ms: where there are more cells, they aren't counted.
+ENUMERATED_CUTS = 1024
+ENUMERATED_PAIRS = 20_000
 
 
 def common_elements(
@@ -117,59 +119,89 @@ def _share_meeting(conditions: list[tuple[tuple[int, int], tuple[int, int] | Non
 # -- anything else: cells ---------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """How many elements of some dims have these coordinates along these axes."""
+
+    axes: Axes
+    lengths: dict[tuple[int, ...], int]
+
+
 def _count_cells(source: Layout, target: Layout, shape: Shape, shared: frozenset[str], zero: Axes) -> float | None:
     """Counts by the cells between cut points, one dim after the other.
 
-    `open_` says how many elements of the dims so far have these coordinates along axes of which only one side is known
-    yet: once the other side is, it must agree, and the axis is done with.  So dims that no axis ties together multiply.
+    Of the dims so far it keeps the coordinates along axes of which only one side is known yet: once the other side is,
+    it must agree, and the axis is done with.  So dims that no axis ties together multiply.
     """
     if any(sum(pair) > ENUMERATED_CUTS for pair in zip(source.grid, target.grid, strict=True)):
         return None
-    open_: Counter[Known] = Counter({tuple((axis, 0) for axis in sorted(zero) if axis in shared): 1})
+    asked = tuple(axis for axis in zero if axis in shared)
+    found = _Cells(asked, {(0,) * len(asked): 1})
     for d, size in enumerate(shape):
         entries = [tuple((axis, layout.sizes[axis]) for axis in layout.dims[d]) for layout in (source, target)]
-        open_ = _joined(open_, _dim_cells(size, *entries, shared))
-    return float(sum(open_.values()))
+        cells = _dim_cells(size, *entries, shared)
+        if len(found.lengths) * len(cells.lengths) > ENUMERATED_PAIRS:
+            return None
+        found = _joined(found, cells)
+    return float(sum(found.lengths.values()))
 
 
-def _joined(one: Counter[Known], other: Counter[Known]) -> Counter[Known]:
+def _joined(one: _Cells, other: _Cells) -> _Cells:
     """The products of those that agree on the axes that both know, by the axes that just one of them knows."""
-    both = {axis for axis, _ in next(iter(one), ())} & {axis for axis, _ in next(iter(other), ())}
+    common, alone = _split(one.axes, other.axes)
+    _, other_alone = _split(other.axes, one.axes)
+    order = [other.axes.index(one.axes[i]) for i in common]  # both sides' coordinates in one order
+    agreeing: dict[tuple[int, ...], list[tuple[tuple[int, ...], int]]] = {}
+    for place, length in other.lengths.items():
+        rest = tuple(place[i] for i in other_alone)
+        agreeing.setdefault(tuple(place[i] for i in order), []).append((rest, length))
+    found: dict[tuple[int, ...], int] = {}
+    for place, length in one.lengths.items():
+        mine = tuple(place[i] for i in alone)
+        for rest, times in agreeing.get(tuple(place[i] for i in common), ()):
+            found[mine + rest] = found.get(mine + rest, 0) + length * times
+    axes = *(one.axes[i] for i in alone), *(other.axes[i] for i in other_alone)
+    return _Cells(axes, found)
 
-    def parted(known: Known) -> tuple[Known, Known]:
-        return tuple(k for k in known if k[0] in both), tuple(k for k in known if k[0] not in both)
 
-    agreeing: dict[Known, list[tuple[Known, int]]] = {}
-    for known, length in other.items():
-        common, alone = parted(known)
-        agreeing.setdefault(common, []).append((alone, length))
-    found: Counter[Known] = Counter()
-    for known, length in one.items():
-        common, alone = parted(known)
-        for rest, times in agreeing.get(common, ()):
-            found[tuple(sorted((*alone, *rest)))] += length * times
-    return found
+def _split(axes: Axes, others: Axes) -> tuple[list[int], list[int]]:
+    """The numbers of the axes that the others have too, and of those that they haven't."""
+    common = [i for i, axis in enumerate(axes) if axis in others]
+    return common, [i for i in range(len(axes)) if i not in common]
 
 
 @lru_cache(maxsize=4096)
-def _dim_cells(size: int, mine: Sizes, theirs: Sizes, shared: frozenset[str]) -> Counter[Known]:
+def _dim_cells(size: int, mine: Sizes, theirs: Sizes, shared: frozenset[str]) -> _Cells:
     """Lengths of the dim by the coordinates that the source and the target give to the shared axes there.
 
     Where both give one to an axis, only the cells count on which they agree.
     """
-    cells: Counter[Known] = Counter()
-    blocks = [prod(count for _, count in entry) for entry in (mine, theirs)]
-    places = [
-        [_coordinates(entry, block, shared) for block in range(count)]
-        for entry, count in zip((mine, theirs), blocks, strict=True)
-    ]
-    twice = {axis for axis, _ in mine} & {axis for axis, _ in theirs} & shared
-    for start, stop, i, j in cuts(size, *blocks):
-        held, wanted = places[0][i], places[1][j]
-        if not twice or all(held[axis] == wanted[axis] for axis in twice):
-            known = {**held, **wanted}
-            cells[tuple(sorted((axis, place) for axis, place in known.items() if axis not in twice))] += stop - start
-    return cells
+    (held_axes, held), (wanted_axes, wanted) = (_places(entry, shared) for entry in (mine, theirs))
+    if not held_axes and not wanted_axes:
+        return _Cells((), {(): size})
+    same = [(held_axes.index(axis), wanted_axes.index(axis)) for axis in held_axes if axis in wanted_axes]
+    done = {held_axes[i] for i, _ in same}
+    axes = held_axes + wanted_axes
+    kept = [i for i, axis in enumerate(axes) if axis not in done]
+    lengths: dict[tuple[int, ...], int] = {}
+    for start, stop, i, j in cuts(size, len(held), len(wanted)):
+        a, b = held[i], wanted[j]
+        if same and any(a[p] != b[q] for p, q in same):
+            continue
+        place = tuple([(a + b)[k] for k in kept]) if same else a + b
+        lengths[place] = lengths.get(place, 0) + stop - start
+    return _Cells(tuple(axes[k] for k in kept), lengths)
+
+
+def _places(entry: Sizes, shared: frozenset[str]) -> tuple[Axes, list[tuple[int, ...]]]:
+    """The shared axes of a dim's entry, and for each of its blocks where the holders stand along them."""
+    axes = tuple(axis for axis, _ in entry if axis in shared)
+    if not axes:
+        return (), [()] * prod(count for _, count in entry)
+    if len(axes) == len(entry):
+        return axes, list(product(*(range(count) for _, count in entry)))
+    ranges = [[(i,) if axis in shared else () for i in range(count)] for axis, count in entry]
+    return axes, [sum(place, ()) for place in product(*ranges)]
 
 
 def cuts(size: int, mine: int, theirs: int) -> Iterator[tuple[int, int, int, int]]:
@@ -192,13 +224,3 @@ def cuts(size: int, mine: int, theirs: int) -> Iterator[tuple[int, int, int, int
         if their_end == stop:
             j += 1
             their_end += their_least + (j < their_more)
-
-
-def _coordinates(entry: Sizes, block: int, shared: frozenset[str]) -> dict[str, int]:
-    """Where the holders of a dim's block stand along the shared axes of its entry."""
-    found = {}
-    for axis, count in reversed(entry):
-        block, place = divmod(block, count)
-        if axis in shared:
-            found[axis] = place
-    return found

@@ -258,7 +258,10 @@ def test_every_thread_has_its_own():
 def test_no_mesh_at_all():
     with pytest.raises(LayoutError) as caught:
         NamedMapping(spec=["x"])
-    assert str(caught.value) == "no mesh was given, and there is no `with mesh:` around this call"
+    assert str(caught.value) == (
+        "no mesh was given, and there is no `with mesh:` around this call\n"
+        "  fix: give a lamina.DeviceMesh, or call this inside of `with mesh:`"
+    )
 
 
 # -- a value ----------------------------------------------------------------------------------------------------------

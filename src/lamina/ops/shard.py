@@ -16,7 +16,7 @@ from lamina.ops.asking import asked_layout
 from lamina.planning.plan import block_bytes
 from lamina.planning.topology import topology as links_of
 from lamina.sharding import DeviceMesh
-from lamina.sharding.mesh import as_mesh
+from lamina.sharding.mesh import as_mesh, holding
 from lamina.tensors import Tensor
 
 KEYWORDS = ("partial", "memory_limit", "topology", "donate")
@@ -101,7 +101,7 @@ def _shard_one(
 ) -> Tensor:
     x = as_data(x, "shard")
     with explained("shard(mesh)"):
-        mesh = as_mesh(mesh)
+        mesh = holding(as_mesh(mesh))
     held = x._held if isinstance(x, Tensor) else None
     target = _target(shape_of(x), held, mesh, dim_specs, replicated_axes, partial)
     with (

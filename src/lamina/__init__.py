@@ -25,8 +25,8 @@ _HOMES = {
     "lamina.tensors": "Tensor from_jax from_shards tensor",
     "lamina.planning": "Topology",
     "lamina.ops": (
-        "accelerator all_gather all_reduce all_to_all calibrate cpu distributed_broadcast explain gpu on_reshard ppermute "
-        "reduce_scatter reshard shard to_device transfer_to"
+        "accelerator all_gather all_reduce all_to_all calibrate cpu distributed_broadcast explain gpu on_reshard "
+        "ppermute reduce_scatter reshard shard to_device transfer_to"
     ),
     "lamina.ops.elementwise": (
         "absolute add angle arccos arccosh arcsin arcsinh arctan arctan2 arctanh astype bitwise_and "

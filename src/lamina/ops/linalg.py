@@ -49,7 +49,7 @@ def einsum(subscripts: str, /, *operands: Any, precision: Any = None, preferred_
     >>> mesh = lamina.DeviceMesh.simulated((2,), ("tp",))
     >>> x, w = lamina.shard(np.ones((4, 6)), mesh, [None, "tp"]), lamina.shard(np.ones((6, 8)), mesh, ["tp"])
     >>> lamina.einsum("bi,io->bo", x, w).placements
-    (Partial(ReduceOp.SUM),)
+    (Partial(SUM),)
     """
     if not isinstance(subscripts, str):
         raise TypeError(f"einsum(subscripts) must be a string such as 'ij,jk->ik', not {type(subscripts).__name__}")

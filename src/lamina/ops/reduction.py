@@ -72,7 +72,7 @@ def sum(x: Any, axis: Dims = None, dtype: Any = None, keepdims: bool = False) ->
     >>> import numpy as np, lamina
     >>> x = lamina.shard(np.arange(6.0), lamina.DeviceMesh.simulated((2,), ("x",)), ["x"])
     >>> x.sum().item(), x.sum().placements
-    (15.0, (Partial(ReduceOp.SUM),))
+    (15.0, (Partial(SUM),))
     """
     return _reduced(_SUM, _summable(x), axis, keepdims, dtype)
 

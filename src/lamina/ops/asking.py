@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import takewhile
 from typing import Any
 
 from lamina.errors import Problems, explained
 from lamina.sharding import DeviceMesh, DimSpec, ReduceOp
 from lamina.sharding.layout import Axes, Layout, check_axis_use
-from lamina.sharding.specs import as_dim_specs, as_unreduced, axis_users
+from lamina.sharding.specs import as_dim_specs, as_unreduced, axis_users, spec_as_written
 from lamina.sharding.text import spec_text
 
 Lies = tuple[DeviceMesh, Layout]  # where a tensor is now
@@ -26,7 +25,7 @@ def asked_layout(
 ) -> Layout:
     """The layout that the arguments of `verb` ask for; all that is wrong with them is said at once."""
     with explained(
-        f"{verb}(dim_specs={_written(dim_specs)})",
+        f"{verb}(dim_specs={spec_as_written(dim_specs)})",
         fix=f"one entry per dim: None, one of {list(mesh.axis_names)}, or a tuple of them; each axis once",
         shape=shape,
         x=None if lies is None else f"{list(shape)} lying as {lies[1]}",
@@ -85,10 +84,3 @@ def _extended(axes: Axes, has: Axes, taken: set[str]) -> Axes:
         return axes
     free = takewhile(lambda axis: axis not in taken, has[len(axes) :])
     return (*axes, *free)
-
-
-def _written(dim_specs: Any) -> str:
-    """The specs as the user wrote them, more or less."""
-    if isinstance(dim_specs, Iterable) and not isinstance(dim_specs, str):
-        return str([entry.entry if isinstance(entry, DimSpec) else entry for entry in dim_specs])
-    return repr(dim_specs)

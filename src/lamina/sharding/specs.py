@@ -77,6 +77,17 @@ def as_dim_spec(entry: Any) -> DimSpec:
     raise LayoutError(f"{entry!r} is not a spec entry: use None, an axis name, a tuple of axis names or a DimSpec")
 
 
+def spec_as_written(entries: Any) -> str:
+    """A spec as the user wrote it, more or less: what an error shows of it.
+
+    >>> spec_as_written(P("x", None)), spec_as_written("x")
+    ("['x', None]", "'x'")
+    """
+    if isinstance(entries, Iterable) and not isinstance(entries, str):
+        return str([entry.entry if isinstance(entry, DimSpec) else entry for entry in entries])
+    return repr(entries)
+
+
 def as_dim_specs(entries: Any) -> tuple[DimSpec, ...]:
     """A whole spec: any iterable of entries (`P(...)`, a list, JAX's PartitionSpec)."""
     if isinstance(entries, str) or not isinstance(entries, Iterable):

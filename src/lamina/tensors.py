@@ -188,6 +188,9 @@ class Tensor:
     def __index__(self) -> int:
         return self.numpy().__index__()
 
+    def __format__(self, how: str) -> str:
+        return format(self.item(), how) if how and not self.shape else format(str(self), how)
+
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("len() of a 0-d Tensor")

@@ -291,6 +291,13 @@ def test_all_gather_makes_dims_whole(data, case, jitted):
     assert_holds(found, case.moved_to(target), target)
 
 
+@given(cases(min_rank=1))
+def test_both_names_of_a_dim_may_count_from_either_end(case):
+    rank = len(case.shape)
+    expected = lamina.all_gather(case.tensor, rank - 1)
+    assert_holds(lamina.all_gather(case.tensor, rank - 1, physical_axis=-1), held_by(expected), expected.layout)
+
+
 # -- all_to_all -------------------------------------------------------------------------------------------------------
 
 

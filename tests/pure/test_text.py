@@ -124,6 +124,10 @@ MISTAKES = [
     (parse_spec, "x!?", "  ^", "expected a priority"),
     (parse_spec, "", "^", "expected an axis name, '-' or '('"),
     (parse_spec, "3", "^", "expected an axis name, '-' or '('"),
+    (parse_layout, "Layout('[x=2] x", "               ^", 'expected "\')"'),
+    (parse_layout, "NamedMapping('[x=2] x')", "^", "expected '['"),
+    (parse_mapping, "[x=2] x @", "         ^", "expected a memory kind"),
+    (parse_mapping, "[x=2] x @device y", "                ^", "did not expect 'y'"),
     (parse_mesh, "x=2,y", "     ^", "expected '='"),
     (parse_mesh, "[x=2] -", "      ^", "did not expect '-'"),
 ]

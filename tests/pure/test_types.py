@@ -184,6 +184,11 @@ def test_local_types_one_per_device(kind, local):
     assert all(type(one) is local for one in found)
 
 
+def test_the_shared_type_is_abstract():
+    with pytest.raises(TypeError, match="^DistributedType is abstract: use DistributedTensorType or Dist"):
+        DistributedType("int8", (5,), MESH["dp"], [Sharded(0)])
+
+
 def test_local_types_of_abstract_and_simulated_meshes():
     abstract = DistributedTensorType("int8", (5,), MESH["dp"], [Sharded(0)])
     assert abstract.local_types == [TensorType("int8", (3,), None), TensorType("int8", (2,), None)]

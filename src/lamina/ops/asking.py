@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import takewhile
 from typing import Any
 
 from lamina.errors import Problems, explained
-from lamina.sharding import DeviceMesh, DimSpec, ReduceOp
+from lamina.sharding import DeviceMapping, DeviceMesh, DimSpec, Placement, ReduceOp
 from lamina.sharding.layout import Axes, Layout, check_axis_use
 from lamina.sharding.specs import as_dim_specs, as_unreduced, axis_users, spec_as_written
 from lamina.sharding.text import spec_text
@@ -34,7 +35,7 @@ def asked_layout(
         problems = Problems()
         specs: tuple[DimSpec, ...] = ()
         pieces: dict[str, ReduceOp] = {}
-        with problems.caught():
+        with problems.caught(_other_dialect(dim_specs)):
             specs = as_dim_specs(dim_specs)
         with problems.caught():
             pieces = as_unreduced(partial, "partial")
@@ -49,12 +50,23 @@ def asked_layout(
         return Layout(mesh.axes, (*dims, *[()] * (len(shape) - len(dims))), pieces)
 
 
+def _other_dialect(dim_specs: Any) -> str:
+    """What to call for who means the same in another way."""
+    if isinstance(dim_specs, DeviceMapping):
+        return "lamina.to_device(x, sharding=mapping) takes a mapping"
+    if isinstance(dim_specs, (list, tuple)) and any(isinstance(entry, Placement) for entry in dim_specs):
+        return "lamina.to_device(x, sharding=PlacementMapping(mesh, placements)) takes placements"
+    return ""
+
+
 def _replicated(
     replicated_axes: Any, mesh: DeviceMesh, specs: tuple[DimSpec, ...], pieces: dict, problems: Problems
 ) -> tuple[str, ...]:
     """The axes that must hold copies; nothing else may use them."""
     if replicated_axes is None:
         return ()
+    if not isinstance(replicated_axes, Iterable):
+        raise TypeError(f"replicated_axes must be names of mesh axes, not {replicated_axes!r}")
     names = (replicated_axes,) if isinstance(replicated_axes, str) else tuple(replicated_axes)
     used = {*(axis for spec in specs for axis in spec.axes), *pieces}
     for name in names:

@@ -13,7 +13,7 @@ What each can't say:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
@@ -347,7 +347,7 @@ def _checked(
     mesh: DeviceMesh, spec: Any, unreduced: Any, priorities: Sequence[int | None]
 ) -> tuple[tuple[DimSpec, ...], dict[str, ReduceOp]]:
     """Both invariants; all that is wrong is said at once."""
-    if isinstance(spec, Iterable) and not isinstance(spec, str):
+    if isinstance(spec, Iterator):  # to be read, and to be shown
         spec = tuple(spec)
     problems, dims, pieces = Problems(), tuple[DimSpec, ...](), dict[str, ReduceOp]()
     with problems.caught():

@@ -21,12 +21,13 @@ import numpy as np
 from lamina.engine import compat, inventory, reading, transfer
 from lamina.engine.storage import Storage, storage, whole
 from lamina.errors import ConversionError, LayoutError, TransformError, explained, with_fix
+from lamina.operators import Operators
 from lamina.sharding import Device, DeviceMapping, DeviceMesh, Layout, NamedMapping, Placement
 from lamina.sharding.layout import check_rank
 from lamina.sharding.shapes import global_shape_from_local, local_shapes
 
 
-class Tensor:
+class Tensor(Operators):
     """An immutable tensor that lies on a mesh.  Make one with `lamina.shard`, `lamina.tensor` or `lamina.from_jax`.
 
     >>> import numpy as np, lamina
@@ -37,8 +38,6 @@ class Tensor:
     """
 
     __slots__ = ("__weakref__", "_array", "_storage")
-    __array_priority__ = 1000.0  # numpy's operators leave mixed expressions to the Tensor
-
     _array: Any
     _storage: Storage
 

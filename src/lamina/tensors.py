@@ -202,6 +202,8 @@ class Tensor(Operators):
         if self._storage is None:
             return f"Tensor(no layout explains an array of shape {self._array.shape})"
         kind = f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
+        if not isinstance(self._array, jax.Array):
+            return f"Tensor({kind} without data, '{self.sharding}')"
         if compat.is_tracer(self._array):
             return f"Tensor({kind} traced, '{self.sharding}')"
         value = np.array2string(self.numpy(), prefix="Tensor(", threshold=100, separator=", ")

@@ -24,6 +24,7 @@ DOCUMENTED = [
     *("calibrate", "Topology"),
     *("LaminaError", "LayoutError", "ConversionError", "PlanError", "DeviceError", "TransformError"),
     *("ReshardError", "ImplicitReshard", "on_reshard"),
+    *("apply", "here", "spmd"),
     *(
         "absolute",
         "add",

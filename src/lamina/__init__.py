@@ -37,6 +37,8 @@ _HOMES = {
         "reciprocal relu remainder right_shift rint rsqrt sigmoid sign signbit silu sin sinh softplus sqrt "
         "square subtract tan tanh trunc where"
     ),
+    "lamina.ops.apply": "apply",
+    "lamina.ops.spmd": "here spmd",
     "lamina.ops.linalg": "dot einsum matmul outer tensordot",
     "lamina.ops.reduction": "all any argmax argmin logsumexp max mean min prod std sum var",
 }

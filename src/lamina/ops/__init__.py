@@ -4,6 +4,7 @@ from lamina.engine.calibration import calibrate
 from lamina.ops import elementwise as _elementwise
 from lamina.ops import linalg as _linalg
 from lamina.ops import reduction as _reduction
+from lamina.ops.apply import apply
 from lamina.ops.elementwise import *  # noqa: F403
 from lamina.ops.explain import explain
 from lamina.ops.gather import all_gather, all_to_all, distributed_broadcast
@@ -13,6 +14,7 @@ from lamina.ops.permute import ppermute
 from lamina.ops.reduce import all_reduce, reduce_scatter
 from lamina.ops.reduction import *  # noqa: F403
 from lamina.ops.shard import reshard, shard
+from lamina.ops.spmd import here, spmd
 from lamina.ops.transfer import accelerator, cpu, gpu, to_device, transfer_to
 
 __all__ = [
@@ -20,16 +22,19 @@ __all__ = [
     "all_gather",
     "all_reduce",
     "all_to_all",
+    "apply",
     "calibrate",
     "cpu",
     "distributed_broadcast",
     "explain",
     "gpu",
+    "here",
     "on_reshard",
     "ppermute",
     "reduce_scatter",
     "reshard",
     "shard",
+    "spmd",
     "to_device",
     "transfer_to",
     *_elementwise.__all__,

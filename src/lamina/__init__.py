@@ -38,6 +38,12 @@ _HOMES = {
         "square subtract tan tanh trunc where"
     ),
     "lamina.ops.linalg": "dot einsum matmul outer tensordot",
+    "lamina.ops.getitem": "nonzero",
+    "lamina.ops.indexing": "dynamic_update_slice one_hot take take_along_axis",
+    "lamina.ops.movement": (
+        "broadcast_to expand_dims matrix_transpose moveaxis ravel reshape squeeze stack swapaxes transpose tril triu"
+    ),
+    "lamina.ops.rearranging": "array_split concatenate diff flip pad repeat roll split tile",
     "lamina.ops.reduction": "all any argmax argmin logsumexp max mean min prod std sum var",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

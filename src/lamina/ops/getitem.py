@@ -37,7 +37,7 @@ class _Reading:
     shape: tuple[int, ...]
     slices: dict[int, Runs] = field(default_factory=dict)
     picked: dict[int, Any] = field(default_factory=dict)  # dim → number or index tensor
-    result: list[int | None | str] = field(default_factory=list)  # dims of x that stay, None for new, "picked"
+    result: list[int | str | None] = field(default_factory=list)  # dims of x that stay, None for new, "picked"
     dim: int = 0
 
     def whole(self, count: int) -> None:

@@ -21,7 +21,7 @@ from lamina.ops.compute import Kernel, compute
 from lamina.ops.dims import as_dim, as_dims
 from lamina.ops.movement import broadcast_to, of_one_dtype, ravel, reshape
 from lamina.rules import rows as rules
-from lamina.rules.rows import Run, Runs, length, new
+from lamina.rules.rows import Run, Runs, new
 from lamina.tensors import Tensor
 
 

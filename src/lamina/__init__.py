@@ -14,7 +14,8 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "lamina.errors": (
-        "ConversionError DeviceError ImplicitReshard LaminaError LayoutError PlanError ReshardError TransformError"
+        "CheckpointError ConversionError DeviceError ImplicitReshard LaminaError LayoutError PlanError ReshardError "
+        "TransformError"
     ),
     "lamina.sharding": (
         "CPU Accelerator Device DeviceMapping DeviceMesh Dim DimSpec DistributedBufferType DistributedTensorType "
@@ -24,6 +25,7 @@ _HOMES = {
     ),
     "lamina.tensors": "Tensor from_jax from_shards tensor",
     "lamina.planning": "Topology",
+    "lamina.checkpoint": "latest load save",
     "lamina.ops": (
         "accelerator all_gather all_reduce all_to_all calibrate cpu distributed_broadcast explain gpu on_reshard "
         "ppermute reduce_scatter reshard shard to_device transfer_to"
@@ -40,6 +42,12 @@ _HOMES = {
     "lamina.ops.apply": "apply",
     "lamina.ops.spmd": "here spmd",
     "lamina.ops.linalg": "dot einsum matmul outer tensordot",
+    "lamina.ops.getitem": "nonzero",
+    "lamina.ops.indexing": "dynamic_update_slice one_hot take take_along_axis",
+    "lamina.ops.movement": (
+        "broadcast_to expand_dims matrix_transpose moveaxis ravel reshape squeeze stack swapaxes transpose tril triu"
+    ),
+    "lamina.ops.rearranging": "array_split concatenate diff flip pad repeat roll split tile",
     "lamina.ops.reduction": "all any argmax argmin logsumexp max mean min prod std sum var",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
@@ -60,7 +68,12 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:  # what a type checker and an editor see
+    from lamina.checkpoint import *  # noqa: F403
     from lamina.errors import *  # noqa: F403
     from lamina.ops import *  # noqa: F403
+    from lamina.ops.elementwise import *  # noqa: F403
+    from lamina.ops.linalg import *  # noqa: F403
+    from lamina.ops.reduction import *  # noqa: F403
+    from lamina.planning import Topology as Topology
     from lamina.sharding import *  # noqa: F403
     from lamina.tensors import *  # noqa: F403

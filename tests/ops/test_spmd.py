@@ -147,7 +147,9 @@ def test_a_result_that_differs_must_say_so(kind: str) -> None:
 
 def test_what_cannot_be_is_said() -> None:
     mesh, other = mesh_of({"x": 2}, "simulated"), mesh_of({"x": 3}, "simulated")
-    with pytest.raises(LayoutError, match="^spmd: 2 arguments for 1 in_mappings\n  fix: give one mapping per argument$"):
+    with pytest.raises(
+        LayoutError, match="^spmd: 2 arguments for 1 in_mappings\n  fix: give one mapping per argument$"
+    ):
         lamina.spmd(lambda x: x, mesh, [["x"]], ["x"])(A, A)
     with pytest.raises(LayoutError, match="^spmd\\(argument 0\\): .* is on .*3.*, not on spmd's .*2.*"):
         lamina.spmd(lambda x: x, mesh, [lamina.NamedMapping(other, ["x"])], ["x"])(A)

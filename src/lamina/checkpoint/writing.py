@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import zlib
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -101,21 +102,37 @@ def _publish(path: Path, manifest: Manifest, files: int) -> None:
 def _write_parts(meeting: Meeting, folder: Path, manifest: Manifest, parts: Sequence[Part], watched: bool) -> int:
     """Writes these, a bounded number of bytes at once, and says how many files they are."""
     pending: deque[tuple[Any, int, Record]] = deque()
-    under_way = 0
-    with progress(f"saving step {manifest.step}", sum(part.nbytes for part in parts) if watched else 0) as done:
-        if meeting.leads:
-            arrays = [record for record in manifest.records if record.kind != PYTHON]
-            pending.extend((record.array(folder).create(), 0, record) for record in arrays)
-        for part in parts:
-            pending.append((part.record.array(folder).write(part.where, part.fetch()), part.nbytes, part.record))
-            under_way += part.nbytes
-            while under_way > IN_FLIGHT_BYTES:
-                size = _finished(*pending.popleft())
-                under_way -= size
-                done(size)
-        while pending:
-            done(_finished(*pending.popleft()))
+    try:
+        with progress(f"saving step {manifest.step}", sum(part.nbytes for part in parts) if watched else 0) as done:
+            _start_and_finish(meeting, folder, manifest, parts, pending, done)
+    finally:  # after a failure nothing may still be written to a folder that will be deleted
+        for writing, _, _ in pending:
+            with suppress(ValueError, OSError):
+                writing.result()
     return sum(part.files for part in parts)
+
+
+def _start_and_finish(
+    meeting: Meeting,
+    folder: Path,
+    manifest: Manifest,
+    parts: Sequence[Part],
+    pending: deque,
+    done: Callable[[int], None],
+) -> None:
+    under_way = 0
+    if meeting.leads:
+        arrays = [record for record in manifest.records if record.kind != PYTHON]
+        pending.extend((record.array(folder).create(), 0, record) for record in arrays)
+    for part in parts:
+        pending.append((part.record.array(folder).write(part.where, part.fetch()), part.nbytes, part.record))
+        under_way += part.nbytes
+        while under_way > IN_FLIGHT_BYTES:
+            size = _finished(*pending.popleft())
+            under_way -= size
+            done(size)
+    while pending:
+        done(_finished(*pending.popleft()))
 
 
 def _finished(writing: Any, size: int, record: Record) -> int:

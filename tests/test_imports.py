@@ -269,9 +269,9 @@ def test_the_proof_can_fail(tmp_path: Path, name: str, text: str, complaint: str
 PROBE = """
 import json, sys, time
 before = set(sys.modules)
-start = time.perf_counter()
+start = time.process_time()  # on a busy machine the clock counts what others do: 118 ms where this says 37
 import {modules}
-seconds = time.perf_counter() - start
+seconds = time.process_time() - start
 loaded = {{name.partition(".")[0] for name in set(sys.modules) - before}}
 print(json.dumps([seconds, sorted(loaded - sys.stdlib_module_names - {{"lamina"}})]))
 """

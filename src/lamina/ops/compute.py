@@ -38,14 +38,15 @@ class Kernel:
 
     `rule(shapes, *params)` gives its factors (the operands that are Python numbers have shape ()).  `body(here,
     *blocks, *params)` computes one device's blocks.  `fill(dtype)` is what padding is filled with before the body sees
-    it; without one the body doesn't read it.  `communicates`: the body itself uses collectives.
+    it; without one the body doesn't read it.  `receives(required, results, *params)`: the elements that the body's own
+    collectives make a device receive, on the mean.
     """
 
     name: str
     rule: Callable[..., Factors]
     body: Body
     fill: Fill | None = None
-    communicates: bool = False
+    receives: Callable[..., float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,8 @@ def _decide(kernel: Kernel, known: tuple[tuple[Storage | None, Any], ...], param
             for layout, shape in zip(way.results, factors.result_shapes, strict=True)
         )
     body = _with_params(kernel.body, params)
-    computation = Computation(kernel.name, body, sources, required, results, kernel.fill, kernel.communicates)
+    received = kernel.receives(required, results, *params) if kernel.receives else 0.0
+    computation = Computation(kernel.name, body, sources, required, results, kernel.fill, received)
     return Decision(kernel, computation, itemsizes, computed(computation))
 
 

@@ -1,22 +1,23 @@
 """Values that come to a mesh from host memory, and go there.
 
 Each device gets just its own block, cut from the caller's array: no device ever holds the whole, and a block is padded
-only if the layout is uneven.
+only if the layout is uneven.  How the bytes travel is `pipeline`'s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import SingleDeviceSharding
 
-from lamina.engine import compat, inventory, whole
+from lamina.engine import compat, inventory, pipeline, whole
 from lamina.engine.blocks import identity
+from lamina.engine.pipeline import Load
 from lamina.engine.storage import Storage
+from lamina.sharding import Device
 from lamina.sharding.dims import split_sizes
 from lamina.sharding.layout import Block
 from lamina.sharding.mesh import positions
@@ -29,47 +30,54 @@ def place(value: Any, target: Storage, own: bool = False) -> Any:
     `own` says that nobody will write to `value` again, so that a device in the same memory may use it as it is.
     """
     given, value = value, np.asarray(value)
-    value = value.astype(jax.dtypes.canonicalize_dtype(value.dtype), copy=False)
-    borrowed = not own and (value is given or not value.flags.owndata)
-    copied = borrowed and is_host_memory(target)
-    array = _placed(value, target, aligned_copy if copied else np.asarray)
-    if borrowed and not copied:
-        jax.block_until_ready(array)  # until then, JAX reads the caller's array
-    return array
+    own = own or (value is not given and value.flags.owndata)
+    array = _placed(value, target, own)
+    return array if own else _read(array, target.mesh.devices[0])
 
 
-def _placed(value: np.ndarray, target: Storage, take: Callable[[np.ndarray], np.ndarray]) -> Any:
-    """The blocks on their devices; `take` is applied to what is a part of `value` itself."""
+def _placed(value: np.ndarray, target: Storage, own: bool) -> Any:
+    """The blocks on their devices; what is no part of `value` itself is ours anyway."""
+    dtype = jax.dtypes.canonicalize_dtype(value.dtype)  # what is sent; no copy of all of the value is made for it
     if target.is_local:
-        there = jax.device_put(take(value), target.sharding)
+        home = inventory.resolve(target.mesh.devices[0])
+        (there,) = pipeline.send([Load.of(value, dtype, home, target.memory_kind, own)])
         return there if target.is_plain else _encode(there, target)
-    blocks: dict[tuple, np.ndarray] = {}
-    parts, homes = [], []
+    blocks: dict[tuple, tuple[np.ndarray, bool]] = {}
+    loads = []
     for device, where in zip(target.mesh.devices, positions(target.mesh), strict=True):
         if (real := inventory.resolve(device)).process_index != jax.process_index():
             continue
         box, mark = target.layout.block(target.shape, where), target.layout.keeps_the_value(where)
         if (box, mark) not in blocks:
-            block = _host_block(value, box, mark, target)
-            blocks[box, mark] = take(block) if np.may_share_memory(block, value) else block
-        parts.append(blocks[box, mark])
-        homes.append(real if target.memory_kind is None else SingleDeviceSharding(real, target.memory_kind))
-    arrays = jax.device_put(parts, homes)
-    return jax.make_array_from_single_device_arrays(target.array_shape, target.sharding, arrays)
+            block = _host_block(value, dtype, box, mark, target)
+            blocks[box, mark] = block, own or not np.may_share_memory(block, value)
+        block, ours = blocks[box, mark]
+        loads.append(Load.of(block, dtype, real, target.memory_kind, ours))
+    return jax.make_array_from_single_device_arrays(target.array_shape, target.sharding, pipeline.send(loads))
 
 
-def is_host_memory(held: Storage) -> bool:
-    """May JAX use numpy's memory as these devices' own?  It does so for aligned arrays, whatever `may_alias` says."""
-    return inventory.resolve(held.mesh.devices[0]).platform == "cpu"
+def place_stacked(inputs: Sequence[np.ndarray], devices: Sequence[Device], axis: int) -> list[Any]:
+    """Per device the chunks at its place of all inputs, cut along `axis` and stacked: straight from the inputs.
+
+    >>> from lamina.sharding import CPU
+    >>> a = np.arange(12.0).reshape(4, 3)
+    >>> [x.shape for x in place_stacked([a, a], [CPU(0), CPU(1)], 0)]
+    [(2, 2, 3), (2, 2, 3)]
+    """
+    homes = [inventory.resolve(device) for device in devices]
+    dtype = jax.dtypes.canonicalize_dtype(inputs[0].dtype)
+    pieces = [np.split(value[None], len(homes), axis=axis + 1) for value in inputs]
+    loads = []
+    for i, home in enumerate(homes):
+        views = [cut[i] for cut in pieces]
+        parts = tuple(((j, *(0,) * (view.ndim - 1)), view) for j, view in enumerate(views))
+        loads.append(Load((len(views), *views[0].shape[1:]), dtype, parts, home))
+    return [_read(array, device) for array, device in zip(pipeline.send(loads), devices, strict=True)]
 
 
-def aligned_copy(value: np.ndarray) -> np.ndarray:
-    """A copy that XLA's CPU devices take as it is: what isn't aligned to 64 bytes they copy once more."""
-    room = np.empty(value.nbytes + 64, np.uint8)
-    start = -room.ctypes.data % 64
-    copy = room[start : start + value.nbytes].view(value.dtype).reshape(value.shape)
-    copy[...] = value
-    return copy
+def _read(array: Any, device: Device) -> Any:
+    """The array, when nobody reads the caller's memory any more: host memory was copied, elsewhere it must arrive."""
+    return array if inventory.resolve(device).platform == "cpu" else jax.block_until_ready(array)
 
 
 def repack(x: Any, source: Storage, target: Storage) -> Any:
@@ -90,13 +98,13 @@ def host_value(x: Any, held: Storage) -> np.ndarray:
     return stored
 
 
-def _host_block(value: np.ndarray, box: Block, mark: str | None, target: Storage) -> np.ndarray:
+def _host_block(value: np.ndarray, dtype: Any, box: Block, mark: str | None, target: Storage) -> np.ndarray:
     """The padded block that a device holds, with one leading entry per Partial axis."""
     block = value[tuple(slice(start, stop) for start, stop in box)]
     if mark is not None:
         op = target.layout.reduce_op(mark)
         assert op is not None
-        block = np.broadcast_to(identity(op, value.dtype), block.shape)
+        block = np.broadcast_to(identity(op, dtype), block.shape)
     padding = [
         (0, full - held) for full, held in zip(target.layout.padded_block(target.shape), block.shape, strict=True)
     ]

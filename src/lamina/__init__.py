@@ -47,6 +47,8 @@ _HOMES = {
     ),
     "lamina.ops.rearranging": "array_split concatenate diff flip pad repeat roll split tile",
     "lamina.ops.reduction": "all any argmax argmin logsumexp max mean min prod std sum var",
+    "lamina.ops.scans": "cummax cummin cumprod cumsum",
+    "lamina.ops.sorting": "argsort searchsorted sort top_k",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

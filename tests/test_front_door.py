@@ -26,6 +26,7 @@ DOCUMENTED = [
     *("save", "load", "latest"),
     *("CheckpointError", "LaminaError", "LayoutError", "ConversionError", "PlanError", "DeviceError", "TransformError"),
     *("ReshardError", "ImplicitReshard", "on_reshard"),
+    *("apply", "here", "spmd"),
     *(
         "absolute",
         "add",

@@ -39,6 +39,8 @@ _HOMES = {
         "reciprocal relu remainder right_shift rint rsqrt sigmoid sign signbit silu sin sinh softplus sqrt "
         "square subtract tan tanh trunc where"
     ),
+    "lamina.ops.apply": "apply",
+    "lamina.ops.spmd": "here spmd",
     "lamina.ops.linalg": "dot einsum matmul outer tensordot",
     "lamina.ops.getitem": "nonzero",
     "lamina.ops.indexing": "dynamic_update_slice one_hot take take_along_axis",
@@ -71,9 +73,15 @@ if TYPE_CHECKING:  # what a type checker and an editor see
     from lamina.checkpoint import *  # noqa: F403
     from lamina.errors import *  # noqa: F403
     from lamina.ops import *  # noqa: F403
+    from lamina.ops.apply import *  # noqa: F403
     from lamina.ops.elementwise import *  # noqa: F403
+    from lamina.ops.getitem import *  # noqa: F403
+    from lamina.ops.indexing import *  # noqa: F403
     from lamina.ops.linalg import *  # noqa: F403
+    from lamina.ops.movement import *  # noqa: F403
+    from lamina.ops.rearranging import *  # noqa: F403
     from lamina.ops.reduction import *  # noqa: F403
+    from lamina.ops.spmd import *  # noqa: F403
     from lamina.planning import Topology as Topology
     from lamina.sharding import *  # noqa: F403
     from lamina.tensors import *  # noqa: F403

@@ -10,6 +10,7 @@ from lamina.ops import rearranging as _rearranging
 from lamina.ops import reduction as _reduction
 from lamina.ops import scans as _scans
 from lamina.ops import sorting as _sorting
+from lamina.ops.apply import apply
 from lamina.ops.elementwise import *  # noqa: F403
 from lamina.ops.explain import explain
 from lamina.ops.gather import all_gather, all_to_all, distributed_broadcast
@@ -26,6 +27,7 @@ from lamina.ops.reduction import *  # noqa: F403
 from lamina.ops.scans import *  # noqa: F403
 from lamina.ops.shard import reshard, shard
 from lamina.ops.sorting import *  # noqa: F403
+from lamina.ops.spmd import here, spmd
 from lamina.ops.transfer import accelerator, cpu, gpu, to_device, transfer_to
 
 __all__ = [
@@ -33,16 +35,19 @@ __all__ = [
     "all_gather",
     "all_reduce",
     "all_to_all",
+    "apply",
     "calibrate",
     "cpu",
     "distributed_broadcast",
     "explain",
     "gpu",
+    "here",
     "on_reshard",
     "ppermute",
     "reduce_scatter",
     "reshard",
     "shard",
+    "spmd",
     "to_device",
     "transfer_to",
     *_elementwise.__all__,

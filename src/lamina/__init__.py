@@ -81,6 +81,8 @@ if TYPE_CHECKING:  # what a type checker and an editor see
     from lamina.ops.movement import *  # noqa: F403
     from lamina.ops.rearranging import *  # noqa: F403
     from lamina.ops.reduction import *  # noqa: F403
+    from lamina.ops.scans import *  # noqa: F403
+    from lamina.ops.sorting import *  # noqa: F403
     from lamina.ops.spmd import *  # noqa: F403
     from lamina.planning import Topology as Topology
     from lamina.sharding import *  # noqa: F403

@@ -151,6 +151,7 @@ DOCUMENTED = [
     ),
     *("array_split", "broadcast_to", "concatenate", "diff", "dynamic_update_slice", "expand_dims", "flip"),
     *("matrix_transpose", "moveaxis", "nonzero", "one_hot", "pad", "ravel", "repeat", "reshape", "roll", "split"),
+    *("cummax", "cummin", "cumprod", "cumsum", "argsort", "searchsorted", "sort", "top_k"),
     *("squeeze", "stack", "swapaxes", "take", "take_along_axis", "tile", "transpose", "tril", "triu"),
 ]
 

@@ -49,6 +49,8 @@ _HOMES = {
     ),
     "lamina.ops.rearranging": "array_split concatenate diff flip pad repeat roll split tile",
     "lamina.ops.reduction": "all any argmax argmin logsumexp max mean min prod std sum var",
+    "lamina.ops.scans": "cummax cummin cumprod cumsum",
+    "lamina.ops.sorting": "argsort searchsorted sort top_k",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
@@ -79,6 +81,8 @@ if TYPE_CHECKING:  # what a type checker and an editor see
     from lamina.ops.movement import *  # noqa: F403
     from lamina.ops.rearranging import *  # noqa: F403
     from lamina.ops.reduction import *  # noqa: F403
+    from lamina.ops.scans import *  # noqa: F403
+    from lamina.ops.sorting import *  # noqa: F403
     from lamina.ops.spmd import *  # noqa: F403
     from lamina.planning import Topology as Topology
     from lamina.sharding import *  # noqa: F403

@@ -8,6 +8,8 @@ from lamina.ops import linalg as _linalg
 from lamina.ops import movement as _movement
 from lamina.ops import rearranging as _rearranging
 from lamina.ops import reduction as _reduction
+from lamina.ops import scans as _scans
+from lamina.ops import sorting as _sorting
 from lamina.ops.apply import apply
 from lamina.ops.elementwise import *  # noqa: F403
 from lamina.ops.explain import explain
@@ -22,7 +24,9 @@ from lamina.ops.permute import ppermute
 from lamina.ops.rearranging import *  # noqa: F403
 from lamina.ops.reduce import all_reduce, reduce_scatter
 from lamina.ops.reduction import *  # noqa: F403
+from lamina.ops.scans import *  # noqa: F403
 from lamina.ops.shard import reshard, shard
+from lamina.ops.sorting import *  # noqa: F403
 from lamina.ops.spmd import here, spmd
 from lamina.ops.transfer import accelerator, cpu, gpu, to_device, transfer_to
 
@@ -53,4 +57,6 @@ __all__ = [
     *_movement.__all__,
     *_rearranging.__all__,
     *_reduction.__all__,
+    *_scans.__all__,
+    *_sorting.__all__,
 ]

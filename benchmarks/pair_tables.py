@@ -9,6 +9,8 @@ from benchmarks.figures import geomean, number, percentile, ratio, thinned
 from benchmarks.pair import SLACK, Measured
 from benchmarks.settings import Curve, Result, Table
 
+LARGE = 4096
+
 
 def result_of(measured: list[Measured]) -> Result:
     result = Result(axis="bytes received over the lower bound")
@@ -39,12 +41,14 @@ def _notes(measured: list[Measured]) -> Iterator[str]:
             "different ones, a reduction in place and a copy of its result together send more than that; no way to "
             "send less was found, nor is it proven that there is none."
         )
-    held = [one.compiled.memory / one.held for one in measured if one.compiled is not None and one.compiled.memory]
-    if held:
+    run = [one for one in measured if one.compiled is not None and one.compiled.memory and one.held >= LARGE]
+    if run:
+        held = [one.compiled.memory / one.held for one in run]
         yield (
-            f"A peak is what a plan says: a block before and after a step. XLA's buffers of {len(held)} compiled "
-            f"programs of Lamina's hold {number(geomean(held))} times source + target in the geomean and "
-            f"{number(max(held))} times at worst: parts of blocks on their way are copies, too."
+            "A peak is what a plan says: a block before a step and one after it. XLA's buffers for "
+            f"{len(run)} compiled programs of Lamina's (those with {LARGE} B or more of source and target, so that "
+            f"constants don't count) hold {number(geomean(held))} times these in the geomean and {number(max(held))} "
+            "times at worst, since parts of blocks that are on their way are copies, too."
         )
 
 
@@ -90,8 +94,8 @@ def _jax_table(by_group: list) -> Table:
     columns += ("crashes", "full remat.", "memory")
     note = (
         "Bytes received over the bound, Lamina (geomean) beside `jax.jit` of the identity, on the pairs that JAX "
-        "compiles. A crash aborts the process. full remat.: XLA's own warning. memory: the most that XLA's buffers "
-        "take over source + target block."
+        "compiles (`jax.device_put` runs that identity where the array spans processes). A crash aborts the process. "
+        "full remat.: XLA's own warning. memory: the most that XLA's buffers take over source + target block."
     )
     return Table("Beside JAX", columns, tuple(rows), note)
 

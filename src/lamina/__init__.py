@@ -38,6 +38,9 @@ _HOMES = {
         "square subtract tan tanh trunc where"
     ),
     "lamina.ops.linalg": "dot einsum matmul outer tensordot",
+    "lamina.ops.nn": (
+        "attention embedding layer_norm log_softmax rms_norm softmax softmax_cross_entropy_with_integer_labels"
+    ),
     "lamina.ops.reduction": "all any argmax argmin logsumexp max mean min prod std sum var",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

@@ -187,6 +187,9 @@ class Tensor(Operators):
     def __index__(self) -> int:
         return self.numpy().__index__()
 
+    def __format__(self, how: str) -> str:
+        return format(self.item(), how) if how and not self.shape else format(str(self), how)
+
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("len() of a 0-d Tensor")
@@ -199,6 +202,8 @@ class Tensor(Operators):
         if self._storage is None:
             return f"Tensor(no layout explains an array of shape {self._array.shape})"
         kind = f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
+        if not isinstance(self._array, jax.Array):
+            return f"Tensor({kind} without data, '{self.sharding}')"
         if compat.is_tracer(self._array):
             return f"Tensor({kind} traced, '{self.sharding}')"
         value = np.array2string(self.numpy(), prefix="Tensor(", threshold=100, separator=", ")

@@ -22,8 +22,6 @@ from lamina.engine.links import default_links
 from lamina.engine.storage import Storage
 from lamina.planning import Plan, Topology, plan
 from lamina.planning.pieces import kept_pieces
-from lamina.sharding import Layout
-from lamina.sharding.placements import ReduceOp
 
 CACHED_PROGRAMS = 1024
 
@@ -61,17 +59,7 @@ class Transition:
     def plan(self, itemsize: float) -> Plan:
         links = self.options.topology or default_links(self.source.mesh)
         limit = self.options.memory_limit
-        return plan(self.source.layout, self.arriving, self.source.shape, itemsize, limit, links)
-
-    @property
-    def arriving(self) -> Layout:
-        """The target as devices hold it: new pieces of an AVG are copies of the value, so they come as copies do.
-
-        Planned as pieces they'd be out of reach of an all-gather, and come as an exchange in many rounds.
-        """
-        kept = kept_pieces(self.source.layout, self.target.layout)
-        pieces = [(axis, op) for axis, op in self.target.layout.partial if axis in kept or op is not ReduceOp.AVG]
-        return self.target.layout.replace(partial=pieces)
+        return plan(self.source.layout, self.target.layout, self.source.shape, itemsize, limit, links)
 
     @property
     def resolved(self) -> tuple[tuple[str, Any], ...]:

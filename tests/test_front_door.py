@@ -23,7 +23,7 @@ DOCUMENTED = [
     *("ppermute", "to_device", "transfer_to", "cpu", "gpu", "accelerator", "explain"),
     *("calibrate", "Topology"),
     *("attention", "embedding", "layer_norm", "log_softmax", "rms_norm", "softmax"),
-    "softmax_cross_entropy_with_integer_labels",
+    *("softmax_cross_entropy_with_integer_labels", "unstack"),
     *("LaminaError", "LayoutError", "ConversionError", "PlanError", "DeviceError", "TransformError"),
     *("ReshardError", "ImplicitReshard", "on_reshard"),
     *(

@@ -39,7 +39,7 @@ _HOMES = {
     ),
     "lamina.ops.linalg": "dot einsum matmul outer tensordot",
     "lamina.ops.nn": (
-        "attention embedding layer_norm log_softmax rms_norm softmax softmax_cross_entropy_with_integer_labels"
+        "attention embedding layer_norm log_softmax rms_norm softmax softmax_cross_entropy_with_integer_labels unstack"
     ),
     "lamina.ops.reduction": "all any argmax argmin logsumexp max mean min prod std sum var",
 }

@@ -129,3 +129,17 @@ def picked(shapes: Sequence[Shape], dim: int, whole: bool) -> Factors:
     if whole:
         return Factors.of(f"{names},{kept}->{kept}", shapes, [expected], whole=over)
     return Factors.of(f"{names},{kept}->{kept}", shapes, [expected], reduced={over: ReduceOp.SUM}, passing=linear(0))
+
+
+def unstacked(shapes: Sequence[Shape], dim: int) -> Factors:
+    """The entries of a dim, which is whole, each a result.
+
+    >>> print(unstacked([(2, 5, 6)], 0))
+    abc->bc,bc
+    """
+    (shape,) = shapes
+    names = letters(len(shape))
+    rest = names[:dim] + names[dim + 1 :]
+    made = (*shape[:dim], *shape[dim + 1 :])
+    text = f"{names}->{','.join([rest] * shape[dim])}"
+    return Factors.of(text, shapes, [made] * shape[dim], whole=names[dim], passing=linear(0))

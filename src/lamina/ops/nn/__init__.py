@@ -4,12 +4,13 @@ Where what an op looks at together (the dim that softmax normalises) is not spli
 device's blocks.  Where it is, only reduced results move: a maximum and a sum per row.
 """
 
-from lamina.ops.nn import attending, normalisation, vocabulary
+from lamina.ops.nn import attending, normalisation, unstacking, vocabulary
 from lamina.ops.nn.attending import attention
 from lamina.ops.nn.normalisation import layer_norm, log_softmax, rms_norm, softmax
+from lamina.ops.nn.unstacking import unstack
 from lamina.ops.nn.vocabulary import embedding, softmax_cross_entropy_with_integer_labels
 
-KERNELS = {**normalisation.KERNELS, **attending.KERNELS, **vocabulary.KERNELS}
+KERNELS = {**normalisation.KERNELS, **attending.KERNELS, **vocabulary.KERNELS, **unstacking.KERNELS}
 
 __all__ = [
     "attention",
@@ -19,4 +20,5 @@ __all__ = [
     "rms_norm",
     "softmax",
     "softmax_cross_entropy_with_integer_labels",
+    "unstack",
 ]

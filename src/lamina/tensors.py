@@ -247,7 +247,10 @@ def host_array(x: Any, op: str, dtype: Any = None) -> np.ndarray:
     """Anything that numpy makes numbers of, as an array; TypeError for what it makes text or objects of."""
     value = np.asarray(x, dtype)
     if value.dtype.kind not in "biufc" and not (value.dtype.kind == "V" and jnp.issubdtype(value.dtype, jnp.number)):
-        raise TypeError(f"{op}(x) takes a Tensor, an array or numbers, not {type(x).__name__} {x!r}")
+        fact = f"{op}(x) takes a Tensor, an array or numbers, not {type(x).__name__}"
+        if isinstance(x, (dict, list, tuple)):  # to show it would read every tensor in it
+            raise TypeError(with_fix(f"{fact} of them", f"jax.tree.map(lamina.{op}, x) takes a pytree"))
+        raise TypeError(f"{fact} {x!r}")
     return value
 
 

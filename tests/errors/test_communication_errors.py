@@ -149,6 +149,13 @@ def test_reduce_scatter(mistake):
         shows="[x=4] ()",
     ),
     Mistake(
+        "a pytree, which only shard and to_device take",
+        lambda w: all_gather({"a": w.rows, "b": "hello"}),
+        error=TypeError,
+        says="all_gather(x) takes a Tensor, an array or numbers, not dict of them",
+        fix="jax.tree.map(lamina.all_gather, x) takes a pytree",
+    ),
+    Mistake(
         "a list of dims",
         lambda w: all_gather(w.rows, [0]),
         error=TypeError,

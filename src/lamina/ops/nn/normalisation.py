@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamina.ops import elementwise
-from lamina.ops.compute import Kernel, compute
+from lamina.ops import elementwise, reduction
+from lamina.ops.compute import Kernel, compute, settled
 from lamina.ops.reduction import Dims, dims_of, finite_peak, floating, is_split, mean, resolved, sum
 from lamina.rules.nn import along
 from lamina.tensors import Tensor
@@ -55,6 +55,7 @@ _SOFTMAX = _kernel("softmax", lambda x, dims: jax.nn.softmax(x, dims))
 _LOG_SOFTMAX = _kernel("log_softmax", lambda x, dims: jax.nn.log_softmax(x, dims))
 _LAYER_NORM = _kernel("layer_norm", _layer_norm)
 _RMS_NORM = _kernel("rms_norm", _rms_norm)
+_MAX = reduction.KERNELS["max"]  # what looks at whole rows of x takes it as a maximum does
 KERNELS = {kernel.name: kernel for kernel in (_SOFTMAX, _LOG_SOFTMAX, _LAYER_NORM, _RMS_NORM)}
 
 
@@ -70,7 +71,7 @@ def softmax(x: Any, axis: Dims = -1) -> Any:
     dims = dims_of("softmax", x, axis)
     if not is_split(x, dims):
         return compute(_SOFTMAX, (x,), (dims,))
-    x = resolved(x)
+    x = settled(_MAX, x, (dims, True))
     grown = elementwise.exp(elementwise.subtract(x, finite_peak(x, dims)))
     return elementwise.divide(grown, resolved(sum(grown, dims, keepdims=True)))
 
@@ -86,7 +87,7 @@ def log_softmax(x: Any, axis: Dims = -1) -> Any:
     dims = dims_of("log_softmax", x, axis)
     if not is_split(x, dims):
         return compute(_LOG_SOFTMAX, (x,), (dims,))
-    x = resolved(x)
+    x = settled(_MAX, x, (dims, True))
     lowered = elementwise.subtract(x, finite_peak(x, dims))
     total = resolved(sum(elementwise.exp(lowered), dims, keepdims=True))
     return elementwise.subtract(lowered, elementwise.log(total))
@@ -106,7 +107,7 @@ def layer_norm(x: Any, scale: Any = None, bias: Any = None, axis: Dims = -1, eps
     affine = tuple(operand for operand in (scale, bias) if operand is not None)
     if not is_split(x, dims):
         return compute(_LAYER_NORM, (x, *affine), (dims, float(eps), scale is not None))
-    wide = _wide(resolved(x))
+    wide = _wide(settled(_MAX, x, (dims, True)))
     away = elementwise.subtract(wide, resolved(mean(wide, dims, keepdims=True)))
     return _finished(away, x, affine, dims, eps, scale is not None)
 
@@ -125,7 +126,7 @@ def rms_norm(x: Any, scale: Any = None, axis: Dims = -1, eps: float = 1e-6) -> A
     affine = () if scale is None else (scale,)
     if not is_split(x, dims):
         return compute(_RMS_NORM, (x, *affine), (dims, float(eps), scale is not None))
-    return _finished(_wide(resolved(x)), x, affine, dims, eps, scale is not None)
+    return _finished(_wide(settled(_MAX, x, (dims, True))), x, affine, dims, eps, scale is not None)
 
 
 def _wide(x: Tensor) -> Tensor:

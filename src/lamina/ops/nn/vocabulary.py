@@ -10,11 +10,11 @@ from typing import Any
 import jax.numpy as jnp
 
 from lamina.errors import LayoutError, with_fix
-from lamina.ops import elementwise
+from lamina.ops import elementwise, reduction
 from lamina.ops.arguments import as_data
-from lamina.ops.compute import Kernel, compute
+from lamina.ops.compute import Kernel, compute, settled
 from lamina.ops.dims import as_dim
-from lamina.ops.reduction import floating, is_split, logsumexp, resolved
+from lamina.ops.reduction import floating, is_split, logsumexp
 from lamina.rules.nn import lookup, picked
 
 
@@ -78,7 +78,7 @@ def softmax_cross_entropy_with_integer_labels(logits: Any, labels: Any, axis: in
     labels = _integers(labels, "softmax_cross_entropy_with_integer_labels(labels)")
     if not is_split(x, (dim,)):
         return compute(_CROSS_ENTROPY, (x, labels), (dim,))
-    x = resolved(x)
+    x = settled(reduction.KERNELS["max"], x, ((dim,), True))
     chosen = compute(_PICKED, (x, labels), (dim,))
     return elementwise.subtract(logsumexp(x, dim), chosen)
 

@@ -304,7 +304,7 @@ def from_shards(shards: Sequence[Any], mapping: DeviceMapping, shape: Sequence[i
         if len(kinds) > 1:
             names = sorted(kind.name for kind in kinds)
             raise LayoutError(with_fix(f"the shards have different dtypes: {names}", "give them one dtype"))
-        held = storage(mapping.mesh, layout, full, getattr(mapping, "memory_kind", None))
+        held = storage(mapping.mesh, layout, full, mapping.memory_kind)
         return Tensor(reading.from_shards(arrays, held), held)
 
 

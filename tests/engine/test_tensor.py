@@ -364,6 +364,8 @@ def test_a_mapping_may_name_the_memory(kind, memory):
     assert x.jax().sharding.memory_kind == memory
     np.testing.assert_array_equal(x.numpy(), value)
     assert_holds(x, scatter(value, Layout(AXES, ["y", ()])))
+    same = lamina.to_device(value, sharding=lamina.TensorLayout(value.dtype, value.shape, x.sharding))
+    assert same.sharding == x.sharding and same.jax().sharding.memory_kind == memory
     back = lamina.shard(x, mesh, [None, "x"])
     np.testing.assert_array_equal(back.numpy(), value)
     assert_holds(back, scatter(value, Layout(AXES, [(), "x"])))

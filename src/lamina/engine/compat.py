@@ -31,12 +31,14 @@ __all__ = [
     "at_once",
     "batching",
     "concrete",
+    "coordination_client",
     "is_tracer",
     "make_mesh",
     "mlir",
     "nothing_is_traced",
     "queue_is_unsafe",
     "shard_map",
+    "wide_numbers",
 ]
 
 _VERSION = tuple(int(part) for part in jax.__version__.split(".")[:2])
@@ -101,3 +103,15 @@ def register_vmappable(kind: type, to_element: Callable, from_element: Callable)
     from jax._src.interpreters import batching as internal
 
     internal.register_vmappable(kind, _Spec, int, to_element, from_element, None)
+
+
+def coordination_client() -> Any:
+    """The processes' common memory of short texts (`key_value_set`, `blocking_key_value_get`)."""
+    from jax._src import distributed
+
+    return distributed.global_state.client
+
+
+def wide_numbers() -> Any:
+    """Within this context JAX keeps 64-bit numbers."""
+    return jax.enable_x64(True)

@@ -39,6 +39,8 @@ class DeviceMapping(Frozen, ABC):
 
     __slots__ = ()
 
+    memory_kind: str | None  # the devices' memory that it lies in, such as "pinned_host"; None: their default one
+
     @property
     @abstractmethod
     def mesh(self) -> DeviceMesh:
@@ -100,6 +102,7 @@ class PlacementMapping(DeviceMapping):
 
     _mesh: DeviceMesh
     placements: tuple[Placement, ...]
+    memory_kind = None  # which placements can't say
 
     def __init__(self, mesh: DeviceMesh | None, placements: Iterable[Placement]):
         mesh = as_mesh(mesh)

@@ -14,11 +14,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
-from operator import index
 
 from lamina.errors import DeviceError, LayoutError, Problems, with_fix
 from lamina.sharding.devices import CPU, Device, default_devices
 from lamina.sharding.frozen import Frozen
+from lamina.sharding.integers import as_integer
 from lamina.sharding.mesh_checks import check_devices, grid_text, shape_and_names, shortened
 
 _AMBIENT: ContextVar[tuple[DeviceMesh, ...]] = ContextVar("lamina_mesh", default=())
@@ -153,14 +153,14 @@ class DeviceMesh(Frozen):
         >>> DeviceMesh.abstract((2, 3), ("x", "y")).axis_index("y")
         1
         """
-        if not isinstance(axis, (str, bool)) and hasattr(axis, "__index__"):
-            if not -self.ndim <= axis < self.ndim:
+        if (number := as_integer(axis)) is not None:
+            if not -self.ndim <= number < self.ndim:
                 fact = f"mesh axis {axis} is out of range for {self} with {self.ndim} axes"
                 raise LayoutError(
                     with_fix(fact, f"count from {-self.ndim} to {self.ndim - 1}, or {self._names_to_use}")
                 )
-            return index(axis) % self.ndim
-        if axis not in self.axis_names:
+            return number % self.ndim
+        if not isinstance(axis, str) or axis not in self.axis_names:
             raise LayoutError(with_fix(f"{axis!r} is not an axis of the mesh {self}", self._names_to_use))
         return self.axis_names.index(axis)
 
@@ -174,14 +174,14 @@ class DeviceMesh(Frozen):
         >>> DeviceMesh.abstract((2, 3), ("x", "y")).coordinates(4)
         (1, 1)
         """
-        if isinstance(device, bool) or not hasattr(device, "__index__"):
+        if (rest := as_integer(device)) is None:
             raise TypeError(f"device must be an integer, the position in the mesh, not {device!r}")
-        if not 0 <= device < self.num_devices:
+        if not 0 <= rest < self.num_devices:
             fact = f"device {device} is out of range for {self} with {self.num_devices} devices"
             raise LayoutError(with_fix(fact, f"count from 0 to {self.num_devices - 1}, row-major"))
-        device, place = index(device), []
+        place = []
         for size in reversed(self.mesh_shape):
-            device, coordinate = divmod(device, size)
+            rest, coordinate = divmod(rest, size)
             place.append(coordinate)
         return tuple(reversed(place))
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from lamina.errors import LayoutError, Problems, with_fix
 from lamina.sharding.devices import Device
+from lamina.sharding.integers import as_integer
 
 
 def shortened(devices: Sequence[Device]) -> str:
@@ -41,7 +42,7 @@ def _check_axes(shape: tuple, names: tuple) -> None:
         elif names.count(name) > 1:
             problems.add(f"axis name {name!r} stands twice in {names}", "give each axis a name of its own")
     for name, size in zip(names, shape, strict=True):
-        if isinstance(size, bool) or not hasattr(size, "__index__") or size < 1:
+        if (as_integer(size) or 0) < 1:
             problems.add(f"axis {name!r} has size {size!r}; sizes are integers >= 1", "an axis of size 1 does nothing")
     problems.check()
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from operator import index
 from typing import Any
 
 from lamina.errors import ConversionError, LayoutError, Problems, with_fix
+from lamina.sharding.integers import as_integer
 from lamina.sharding.placements import ReduceOp, as_reduce_op
 
 
@@ -35,9 +35,10 @@ class DimSpec:
         for axis in axes:
             if not isinstance(axis, str):
                 raise LayoutError(f"{axis!r} in {axes} is not the name of a mesh axis")
-        if isinstance(self.priority, bool) or not hasattr(self.priority, "__index__") or self.priority < 0:
+        priority = as_integer(self.priority)
+        if priority is None or priority < 0:
             raise LayoutError(f"priority {self.priority!r} of {axes} is not an integer >= 0")
-        object.__setattr__(self, "priority", index(self.priority))
+        object.__setattr__(self, "priority", priority)
         object.__setattr__(self, "axes", axes)
         object.__setattr__(self, "is_open", bool(self.is_open))
 

@@ -73,7 +73,7 @@ def _priced(
     moving = 0.0
     work = 0
     for now, required, shape, itemsize in zip(layouts, way.required, factors.shapes, itemsizes, strict=True):
-        moving += least_seconds(now, required, shape, itemsize, links)
+        moving += least_seconds(now, required, shape, itemsize, links) * _skew(required, shape)
         work += block_size(required, shape)
     largest = max(itemsizes, default=4)
     reducing = 0.0
@@ -89,4 +89,15 @@ def _arriving(choice: Choice, wanted: Layout, shape: Sequence[int], itemsize: fl
     """The choice, with the price of bringing its result to where it is wanted."""
     (made,) = choice.way.results
     strays = any(asked[: len(has)] != has for has, asked in zip(made.dims, wanted.dims, strict=True))
-    return replace(choice, reducing=least_seconds(made, wanted, tuple(shape), itemsize, links), strays=strays)
+    least = least_seconds(made, wanted, tuple(shape), itemsize, links) * _skew(wanted, shape)
+    return replace(choice, reducing=least, strays=strays)
+
+
+def _skew(layout: Layout, shape: Sequence[int]) -> float:
+    """How much larger the largest block is than the mean: all wait for the device that has it.
+
+    >>> _skew(Layout({"x": 4}, [("x",)]), (8,)), _skew(Layout({"x": 4}, [("x",)]), (2,))
+    (1.0, 2.0)
+    """
+    size = prod(shape)
+    return prod(layout.grid) * block_size(layout, tuple(shape)) / size if size else 1.0

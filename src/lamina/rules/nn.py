@@ -112,23 +112,36 @@ def _free(row: str, wanted: str) -> str:
     return (wanted if wanted not in row else chr(0x3B1)) + row
 
 
-def picked(shapes: Sequence[Shape], dim: int, whole: bool) -> Factors:
-    """One element of each run along a dim, named by a second operand without that dim.
+def labelled(shapes: Sequence[Shape], dim: int) -> Factors:
+    """Runs along a whole dim, and one label for each.
 
-    >>> print(picked([(2, 8, 100), (2, 8)], 2, False))
+    >>> print(labelled([(2, 8, 100), (2, 8)], 2))
     abc,ab->ab
     """
-    values, ids = shapes
+    names, kept = _labelled(shapes[0], shapes[-1], dim)
+    return Factors.of(f"{names},{kept}->{kept}", shapes, whole=names[dim])
+
+
+def labelled_sums(shapes: Sequence[Shape], dim: int) -> Factors:
+    """The same along a dim that may be split, with the run's peak: two sums, in front.
+
+    >>> print(labelled_sums([(2, 8, 100), (2, 8, 1), (2, 8)], 2))
+    abc,ab1,ab->dab
+    """
+    names, kept = _labelled(shapes[0], shapes[-1], dim)
+    one, both = names[:dim] + "1" + names[dim + 1 :], letters(len(names) + 1)[-1]
+    made = [(2, *shapes[-1])]
+    return Factors.of(f"{names},{one},{kept}->{both}{kept}", shapes, made, reduced={names[dim]: ReduceOp.SUM})
+
+
+def _labelled(values: Shape, labels: Shape, dim: int) -> tuple[str, str]:
+    """Letters for the dims, and those of the labels."""
     expected = (*values[:dim], *values[dim + 1 :])
-    if tuple(ids) != expected:
-        fact = f"labels of shape {tuple(ids)} don't fit logits of shape {tuple(values)}"
+    if tuple(labels) != expected:
+        fact = f"labels of shape {tuple(labels)} don't fit logits of shape {tuple(values)}"
         raise LayoutError(with_fix(fact, f"there must be one label per run along dim {dim}: {expected}"))
     names = letters(len(values))
-    kept = names[:dim] + names[dim + 1 :]
-    over = names[dim]
-    if whole:
-        return Factors.of(f"{names},{kept}->{kept}", shapes, [expected], whole=over)
-    return Factors.of(f"{names},{kept}->{kept}", shapes, [expected], reduced={over: ReduceOp.SUM}, passing=linear(0))
+    return names, names[:dim] + names[dim + 1 :]
 
 
 def unstacked(shapes: Sequence[Shape], dim: int) -> Factors:

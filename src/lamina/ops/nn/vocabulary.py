@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from lamina.errors import LayoutError, with_fix
@@ -14,8 +15,9 @@ from lamina.ops import elementwise, reduction
 from lamina.ops.arguments import as_data
 from lamina.ops.compute import Kernel, compute, settled
 from lamina.ops.dims import as_dim
-from lamina.ops.reduction import floating, is_split, logsumexp
-from lamina.rules.nn import lookup, picked
+from lamina.ops.nn.unstacking import unstack
+from lamina.ops.reduction import finite_peak, floating, is_split, resolved
+from lamina.rules.nn import labelled, labelled_sums, lookup
 
 
 def _look_up(here: Any, table: Any, ids: Any) -> Any:
@@ -26,26 +28,30 @@ def _look_up(here: Any, table: Any, ids: Any) -> Any:
     return jnp.where(jnp.expand_dims(known, tuple(range(ids.ndim, found.ndim))), found, jnp.zeros((), table.dtype))
 
 
-def _pick(here: Any, values: Any, ids: Any, dim: int) -> Any:
-    held = here.operands[0]
-    where = jnp.expand_dims(here.positions(held, dim), [d for d in range(values.ndim) if d != dim])
-    hits = where == jnp.expand_dims(ids, dim)
-    return jnp.sum(jnp.where(hits, values, jnp.zeros((), values.dtype)), dim)
-
-
 def _cross_entropy(here: Any, logits: Any, labels: Any, dim: int) -> Any:
     peak = jnp.max(logits, dim, keepdims=True)
-    lowered = logits - jnp.where(jnp.isfinite(peak), peak, 0)
-    total = jnp.log(jnp.sum(jnp.exp(lowered), dim))
-    return total - _pick(here, lowered, labels, dim)
+    lowered = logits - jax.lax.stop_gradient(jnp.where(jnp.isfinite(peak), peak, 0))
+    total, chosen = _sums(here, lowered, labels, dim)
+    return jnp.log(total) - chosen
+
+
+def _both_sums(here: Any, logits: Any, peak: Any, labels: Any, dim: int) -> Any:
+    """The sum of exp, and the label's own, in one tensor: they are reduced together."""
+    return jnp.stack(_sums(here, logits - peak, labels, dim))
+
+
+def _sums(here: Any, lowered: Any, labels: Any, dim: int) -> tuple[Any, Any]:
+    held = here.operands[0]
+    where = jnp.expand_dims(here.positions(held, dim), [d for d in range(lowered.ndim) if d != dim])
+    hits = where == jnp.expand_dims(labels, dim)
+    grown = jnp.where(where < held.shape[dim], jnp.exp(lowered), 0)
+    return jnp.sum(grown, dim), jnp.sum(jnp.where(hits, lowered, 0), dim)
 
 
 _EMBEDDING = Kernel("embedding", lookup, _look_up, lambda dtype: 0)
-_PICKED = Kernel("pick", lambda shapes, dim: picked(shapes, dim, whole=False), _pick, lambda dtype: 0)
-_CROSS_ENTROPY = Kernel(
-    "softmax_cross_entropy", lambda shapes, dim: picked(shapes, dim, whole=True), _cross_entropy, lambda dtype: 0
-)
-KERNELS = {kernel.name: kernel for kernel in (_EMBEDDING, _PICKED, _CROSS_ENTROPY)}
+_CROSS_ENTROPY = Kernel("softmax_cross_entropy", labelled, _cross_entropy, lambda dtype: 0)
+_BOTH_SUMS = Kernel("softmax_cross_entropy_sums", labelled_sums, _both_sums, lambda dtype: 0)
+KERNELS = {kernel.name: kernel for kernel in (_EMBEDDING, _CROSS_ENTROPY, _BOTH_SUMS)}
 
 
 def embedding(table: Any, ids: Any, *, out_sharding: Any = None) -> Any:
@@ -79,8 +85,9 @@ def softmax_cross_entropy_with_integer_labels(logits: Any, labels: Any, axis: in
     if not is_split(x, (dim,)):
         return compute(_CROSS_ENTROPY, (x, labels), (dim,))
     x = settled(reduction.KERNELS["max"], x, ((dim,), True))
-    chosen = compute(_PICKED, (x, labels), (dim,))
-    return elementwise.subtract(logsumexp(x, dim), chosen)
+    sums = compute(_BOTH_SUMS, (x, finite_peak(x, (dim,)), labels), (dim,))
+    total, chosen = unstack(resolved(sums))
+    return elementwise.subtract(elementwise.log(total), chosen)
 
 
 def _integers(ids: Any, argument: str) -> Any:

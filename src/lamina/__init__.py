@@ -68,6 +68,7 @@ if TYPE_CHECKING:  # what a type checker and an editor see
     from lamina.ops import *  # noqa: F403
     from lamina.ops.elementwise import *  # noqa: F403
     from lamina.ops.linalg import *  # noqa: F403
+    from lamina.ops.nn import *  # noqa: F403
     from lamina.ops.reduction import *  # noqa: F403
     from lamina.planning import Topology as Topology
     from lamina.sharding import *  # noqa: F403

@@ -28,6 +28,7 @@ DOCUMENTED = [
     *("save", "load", "latest"),
     *("CheckpointError", "LaminaError", "LayoutError", "ConversionError", "PlanError", "DeviceError", "TransformError"),
     *("ReshardError", "ImplicitReshard", "on_reshard"),
+    *("apply", "here", "spmd"),
     *(
         "absolute",
         "add",
@@ -150,6 +151,10 @@ DOCUMENTED = [
         "sum",
         "var",
     ),
+    *("array_split", "broadcast_to", "concatenate", "diff", "dynamic_update_slice", "expand_dims", "flip"),
+    *("matrix_transpose", "moveaxis", "nonzero", "one_hot", "pad", "ravel", "repeat", "reshape", "roll", "split"),
+    *("cummax", "cummin", "cumprod", "cumsum", "argsort", "searchsorted", "sort", "top_k"),
+    *("squeeze", "stack", "swapaxes", "take", "take_along_axis", "tile", "transpose", "tril", "triu"),
 ]
 
 # Nothing to run: bases that nobody makes, an annotation, and errors, which the catalogue in tests/errors shows.

@@ -23,6 +23,8 @@ DOCUMENTED = [
     *("shard", "reshard", "all_reduce", "all_gather", "all_to_all", "reduce_scatter", "distributed_broadcast"),
     *("ppermute", "to_device", "transfer_to", "cpu", "gpu", "accelerator", "explain"),
     *("calibrate", "Topology"),
+    *("attention", "embedding", "layer_norm", "log_softmax", "rms_norm", "softmax"),
+    *("softmax_cross_entropy_with_integer_labels", "unstack"),
     *("save", "load", "latest"),
     *("CheckpointError", "LaminaError", "LayoutError", "ConversionError", "PlanError", "DeviceError", "TransformError"),
     *("ReshardError", "ImplicitReshard", "on_reshard"),

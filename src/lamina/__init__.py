@@ -42,6 +42,9 @@ _HOMES = {
     "lamina.ops.apply": "apply",
     "lamina.ops.spmd": "here spmd",
     "lamina.ops.linalg": "dot einsum matmul outer tensordot",
+    "lamina.ops.nn": (
+        "attention embedding layer_norm log_softmax rms_norm softmax softmax_cross_entropy_with_integer_labels unstack"
+    ),
     "lamina.ops.getitem": "nonzero",
     "lamina.ops.indexing": "dynamic_update_slice one_hot take take_along_axis",
     "lamina.ops.movement": (
@@ -79,6 +82,7 @@ if TYPE_CHECKING:  # what a type checker and an editor see
     from lamina.ops.indexing import *  # noqa: F403
     from lamina.ops.linalg import *  # noqa: F403
     from lamina.ops.movement import *  # noqa: F403
+    from lamina.ops.nn import *  # noqa: F403
     from lamina.ops.rearranging import *  # noqa: F403
     from lamina.ops.reduction import *  # noqa: F403
     from lamina.ops.scans import *  # noqa: F403

@@ -6,6 +6,7 @@ from lamina.ops import getitem as _getitem
 from lamina.ops import indexing as _indexing
 from lamina.ops import linalg as _linalg
 from lamina.ops import movement as _movement
+from lamina.ops import random as random
 from lamina.ops import rearranging as _rearranging
 from lamina.ops import reduction as _reduction
 from lamina.ops.apply import apply
@@ -40,6 +41,7 @@ __all__ = [
     "here",
     "on_reshard",
     "ppermute",
+    "random",
     "reduce_scatter",
     "reshard",
     "shard",

@@ -67,7 +67,7 @@ def taken(here: Here, blocks: Sequence[Any], dim: int, sizes: Sequence[int], axe
     if not all(shape) or not any(sizes):
         return jnp.full(shape, fill, blocks[0].dtype)
     if here.results[0].mesh.is_simulated:
-        whole = [_together(here, x, dim, size, axes) for x, size in zip(blocks, sizes, strict=True)]
+        whole = [from_blocks(gathered(here, x, dim, axes), dim, n, count) for x, n in zip(blocks, sizes, strict=True)]
         result = to_blocks(run_by_run(_joined(whole, dim), dim, runs, fill), dim, count)
         return lax.dynamic_slice_in_dim(result, here.index(axes) * shape[dim], shape[dim], dim)
     way = route(tuple(sizes), runs, count)
@@ -102,11 +102,13 @@ def _rows(x: Any, dim: int, table: np.ndarray, me: Any, fill: Any) -> Any:
     return jnp.take(x, jnp.asarray(table)[me], axis=dim, mode="fill", fill_value=fill)
 
 
-def _together(here: Here, x: Any, dim: int, size: int, axes: Axes) -> Any:
-    """The whole dim from all blocks; axis by axis, as a nest of `vmap`s can."""
+def gathered(here: Here, x: Any, dim: int, axes: Axes) -> Any:
+    """The blocks along `axes` one after the other; axis by axis where a nest of `vmap`s plays the devices."""
+    if not here.results[0].mesh.is_simulated:
+        return lax.all_gather(x, axes, axis=dim, tiled=True)
     for axis in reversed(axes):
         x = lax.all_gather(x, axis, axis=dim, tiled=True)
-    return from_blocks(x, dim, size, here.results[0].layout.count(axes))
+    return x
 
 
 def run_by_run(x: Any, dim: int, runs: Runs, fill: Any) -> Any:

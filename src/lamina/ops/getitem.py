@@ -67,7 +67,7 @@ def getitem(x: Any, index: Any) -> Tensor:
     x = as_tensor(x, "getitem")
     with explained(f"x[{_shown(index)}]", shape=x.shape):
         read = _read(x.shape, index)
-        x = rearranged(x, read.slices)
+        x = rearranged("getitem", x, read.slices)
         numbers = [d for d, entry in read.picked.items() if np.ndim(entry) == 0]
         if len(numbers) < len(read.picked):
             return _with_tensors(x, read)

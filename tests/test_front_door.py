@@ -28,7 +28,7 @@ DOCUMENTED = [
     *("save", "load", "latest"),
     *("CheckpointError", "LaminaError", "LayoutError", "ConversionError", "PlanError", "DeviceError", "TransformError"),
     *("ReshardError", "ImplicitReshard", "on_reshard"),
-    *("apply", "here", "spmd"),
+    *("apply", "here", "random", "spmd"),
     *(
         "absolute",
         "add",

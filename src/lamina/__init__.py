@@ -28,7 +28,7 @@ _HOMES = {
     "lamina.checkpoint": "latest load save",
     "lamina.ops": (
         "accelerator all_gather all_reduce all_to_all calibrate cpu distributed_broadcast explain gpu on_reshard "
-        "ppermute reduce_scatter reshard shard to_device transfer_to"
+        "ppermute random reduce_scatter reshard shard to_device transfer_to"
     ),
     "lamina.ops.elementwise": (
         "absolute add angle arccos arccosh arcsin arcsinh arctan arctan2 arctanh astype bitwise_and "

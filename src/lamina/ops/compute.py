@@ -25,7 +25,7 @@ from lamina.errors import LaminaError, LayoutError, explained, with_fix
 from lamina.ops import implicit
 from lamina.ops.arguments import described, host_array, relayout, relocate
 from lamina.ops.asking import asked_layout
-from lamina.planning.choice import Choice, choices
+from lamina.planning.choice import Choice, choose
 from lamina.rules import Factors
 from lamina.sharding import DeviceMapping, DeviceMesh, Layout
 from lamina.tensors import Tensor, from_jax, tensor
@@ -132,7 +132,7 @@ def _decide(kernel: Kernel, known: tuple[tuple[Storage | None, Any], ...], param
         itemsizes = tuple(0.0 if held is None else np.dtype(dtype).itemsize for held, dtype in known)
         mesh = tensors[0].mesh
         wanted = None if asked is None else _asked(kernel.name, asked, mesh, tuple(factors.result_shapes[0]))
-        way = ranked(factors, sources, itemsizes, None if wanted is None else wanted.layout)[0].way
+        way = chosen(factors, sources, itemsizes, None if wanted is None else wanted.layout).way
         required = tuple(
             held if held is None else held.with_layout(layout)
             for held, layout in zip(sources, way.required, strict=True)
@@ -172,14 +172,14 @@ class _Bound:
         return self.body(here, *blocks, *self.params)
 
 
-def ranked(
+def chosen(
     factors: Factors, sources: Sequence[Storage | None], itemsizes: Sequence[float], wanted: Layout | None = None
-) -> tuple[Choice, ...]:
-    """Every way that the op may take, the best first; `wanted` is how the result shall lie."""
+) -> Choice:
+    """The way that the op takes; `wanted` is how the result shall lie."""
     first = next(held for held in sources if held is not None)
     bare = first.layout.replace((), ())
     layouts = [bare if held is None else held.layout for held in sources]
-    return choices(factors, layouts, itemsizes, default_links(first.mesh), wanted)
+    return choose(factors, layouts, itemsizes, default_links(first.mesh), wanted)
 
 
 def _shown(sources: Sequence[Storage | None]) -> dict[str, str]:
@@ -207,7 +207,7 @@ def together(name: str, operands: Sequence[Any]) -> list[Any]:
             found.append(tensor(x))
         else:
             found.append(_joined(name, x, mesh))
-    return _onone_mesh(found) if mesh is None else found
+    return _on_one_mesh(found) if mesh is None else found
 
 
 def as_tensors(name: str, operands: Sequence[Any]) -> list[Tensor]:
@@ -238,7 +238,7 @@ def _joined(name: str, x: Any, mesh: DeviceMesh) -> Tensor:
     return relocate(value, whole(mesh, value.shape))
 
 
-def _onone_mesh(found: list[Any]) -> list[Any]:
+def _on_one_mesh(found: list[Any]) -> list[Any]:
     """Plain arrays only: those on one device join those on several."""
     meshes = {x.mesh for x in found if isinstance(x, Tensor) and not x.mesh.is_single}
     if len(meshes) != 1:

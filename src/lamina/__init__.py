@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "lamina.errors": "ConversionError DeviceError LaminaError LayoutError PlanError TransformError",
+    "lamina.errors": "ConversionError DeviceError LaminaError LayoutError PlanError ProcessError TransformError",
     "lamina.sharding": (
         "CPU Accelerator Device DeviceMapping DeviceMesh Dim DimSpec DistributedBufferType DistributedTensorType "
         "DistributedType NamedMapping P Partial Placement PlacementMapping ReduceOp Replicated Sharded ShardingSpec "
@@ -21,6 +21,7 @@ _HOMES = {
         "shard_shape"
     ),
     "lamina.tensors": "Tensor from_jax from_shards tensor",
+    "lamina.engine.processes": "initialize shutdown",
     "lamina.planning": "Topology",
     "lamina.ops": (
         "accelerator all_gather all_reduce all_to_all calibrate cpu distributed_broadcast explain gpu ppermute "

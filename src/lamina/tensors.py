@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamina.engine import compat, inventory, reading, transfer
+from lamina.engine import compat, inventory, reading, transfer, watching
 from lamina.engine.storage import Storage, storage, whole
 from lamina.errors import ConversionError, LayoutError, TransformError, explained, with_fix
 from lamina.sharding import Device, DeviceMapping, DeviceMesh, Layout, NamedMapping, Placement
@@ -154,7 +154,7 @@ class Tensor:
 
     def block_until_ready(self) -> Tensor:
         """Waits until the value is computed."""
-        self._array.block_until_ready()
+        watching.ready(self._array)
         return self
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:

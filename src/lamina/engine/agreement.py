@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from lamina.engine.hub import group_of
 from lamina.engine.watchdog import Ranks, Session
 from lamina.errors import ProcessError, with_fix
+from lamina.sharding.dtypes import itemsize
 
 
 def is_wanted() -> bool:
@@ -41,7 +41,27 @@ def agree(session: Session, ranks: Ranks, words: str, secret: str) -> None:
     )
 
 
-@lru_cache(maxsize=4096)
-def described(what: Any, shape: tuple[int, ...], dtype: Any) -> str:
-    """An action or a program on an array, for people: the plan's steps where there is one."""
-    return f"{getattr(what, 'words', None) or repr(what)} of {dtype}[{','.join(map(str, shape))}]"
+Kinds = tuple[tuple[str, tuple[int, ...]], ...]  # dtype and shape of each array
+
+
+def words(what: Any, kinds: Kinds) -> str:
+    """What an error shows."""
+    arrays = ", ".join(f"{dtype}[{','.join(map(str, shape))}]" for dtype, shape in kinds)
+    return f"{what} of {arrays}"
+
+
+def secret(what: Any, kinds: Kinds) -> str:
+    """All that must be equal: what the program is made of, with its plan where it has one."""
+    return f"{what!r} {kinds} {what.plan(_itemsize(kinds)) if isinstance(what, Planned) else ''}"
+
+
+@runtime_checkable
+class Planned(Protocol):
+    """An action whose program follows a plan."""
+
+    def plan(self, itemsize: float) -> Any:
+        """The plan."""
+
+
+def _itemsize(kinds: Kinds) -> int:
+    return itemsize(kinds[0][0])

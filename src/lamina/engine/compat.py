@@ -115,7 +115,7 @@ def backends_are_used() -> bool:
 
 def use_gloo() -> None:
     """Collectives between the CPUs of several processes, unless the user chose another way (MPI)."""
-    if jax.config.read("jax_cpu_collectives_implementation") in (None, "none"):
+    if jax.config.jax_cpu_collectives_implementation in (None, "none"):
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
 
 

@@ -25,7 +25,7 @@ def main() -> None:
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # meant for the ranks; it follows when they go
         signal.signal(ignored, signal.SIG_IGN)
     try:
-        listener = listen(port)
+        listener = listen(port, is_reserved=os.environ.get("LAMINA_RESERVED") == str(port))
     except OSError as error:
         print(error.strerror or error, flush=True)
         return

@@ -89,6 +89,9 @@ def initialize(
         asked = membership(given)
         if asked is None or (_joined is not None and asked == _joined[0]):
             return
+        if asked.count == 1 and _joined is None:
+            _check_unused()
+            return _use_devices(asked)
         if _joined is not None:
             fact = f"this process has joined already, as {_joined[0].rank} of {_joined[0].count}: {_joined[0]}"
             raise ProcessError(with_fix(fact, "call lamina.shutdown() before joining others"))
@@ -191,9 +194,13 @@ def _start_helper(asked: Membership) -> None:
     threading.Thread(target=helper.wait, name="lamina reaps", daemon=True).start()
 
 
-def _join(asked: Membership) -> None:
+def _use_devices(asked: Membership) -> None:
     if asked.devices_per_process is not None:
         jax.config.update("jax_num_cpu_devices", asked.devices_per_process)
+
+
+def _join(asked: Membership) -> None:
+    _use_devices(asked)
     compat.use_gloo()
     ids: Any = None if asked.local_device_ids is None else list(asked.local_device_ids)
     compat.join(asked.coordinator, asked.count, asked.rank, ids, asked.timeout)

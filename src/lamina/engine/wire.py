@@ -54,11 +54,15 @@ class Line:
         self._connection.close()
 
 
-def listen(port: int) -> socket.socket:
-    """A listening socket on every address of this host; OSError if the port is taken."""
+def listen(port: int, is_reserved: bool = False) -> socket.socket:
+    """A listening socket on every address of this host; OSError if the port is taken.
+
+    `is_reserved`: the launcher holds the port for us (see `lamina.cli.launch`), which only SO_REUSEPORT gets past.
+    """
     if socket.has_dualstack_ipv6():
-        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1024)
-    return socket.create_server(("", port), backlog=1024)
+        family = socket.AF_INET6
+        return socket.create_server(("", port), family=family, dualstack_ipv6=True, backlog=1024, reuse_port=is_reserved)
+    return socket.create_server(("", port), backlog=1024, reuse_port=is_reserved)
 
 
 def dial(host: str, port: int, seconds: float) -> Line | None:

@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "lamina.errors": "ConversionError DeviceError LaminaError LayoutError PlanError ProcessError TransformError",
+    "lamina.errors": (
+        "ConversionError DeviceError ImplicitReshard LaminaError LayoutError PlanError ProcessError ReshardError "
+        "TransformError"
+    ),
     "lamina.sharding": (
         "CPU Accelerator Device DeviceMapping DeviceMesh Dim DimSpec DistributedBufferType DistributedTensorType "
         "DistributedType NamedMapping P Partial Placement PlacementMapping ReduceOp Replicated Sharded ShardingSpec "
@@ -24,9 +27,20 @@ _HOMES = {
     "lamina.engine.processes": "initialize shutdown",
     "lamina.planning": "Topology",
     "lamina.ops": (
-        "accelerator all_gather all_reduce all_to_all calibrate cpu distributed_broadcast explain gpu ppermute "
-        "reduce_scatter reshard shard to_device transfer_to"
+        "accelerator all_gather all_reduce all_to_all calibrate cpu distributed_broadcast explain gpu on_reshard "
+        "ppermute reduce_scatter reshard shard to_device transfer_to"
     ),
+    "lamina.ops.elementwise": (
+        "absolute add angle arccos arccosh arcsin arcsinh arctan arctan2 arctanh astype bitwise_and "
+        "bitwise_or bitwise_xor cbrt ceil clip conjugate copysign cos cosh divide equal erf exp exp2 expm1 "
+        "float_power floor floor_divide fmax fmin fmod gelu greater greater_equal hypot imag invert isfinite "
+        "isinf isnan left_shift less less_equal log log10 log1p log2 log_sigmoid logaddexp logical_and "
+        "logical_not logical_or logical_xor maximum minimum multiply negative not_equal positive power real "
+        "reciprocal relu remainder right_shift rint rsqrt sigmoid sign signbit silu sin sinh softplus sqrt "
+        "square subtract tan tanh trunc where"
+    ),
+    "lamina.ops.linalg": "dot einsum matmul outer tensordot",
+    "lamina.ops.reduction": "all any argmax argmin logsumexp max mean min prod std sum var",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 

@@ -5,7 +5,8 @@
     LaminaError
     ├── LayoutError (ValueError)        a mesh, spec, placement or shape that can't be
     │   ├── ConversionError             a conversion between dialects would lose information
-    │   └── SpecSyntaxError             a written layout that the parser can't read (knows the column)
+    │   ├── SpecSyntaxError             a written layout that the parser can't read (knows the column)
+    │   └── ReshardError                an op would have to move an operand, and `on_reshard("raise")` forbids it
     ├── PlanError (ValueError)          no route exists within what was asked for (memory limit, unknown topology)
     ├── DeviceError (ValueError)        a device that this process doesn't have, or devices that don't fit together
     ├── TransformError (ValueError)     a use inside jax.jit / jax.vmap that has no meaning
@@ -52,6 +53,14 @@ class SpecSyntaxError(LayoutError):
 
     def pointer(self) -> str:
         return f"{self.text}\n{' ' * self.column}^"
+
+
+class ReshardError(LayoutError):
+    """An op would have to move an operand, and `lamina.on_reshard("raise")` forbids it."""
+
+
+class ImplicitReshard(UserWarning):
+    """An op moved an operand, which `lamina.on_reshard("warn")` wants to know."""
 
 
 class PlanError(LaminaError, ValueError):

@@ -21,12 +21,13 @@ import numpy as np
 from lamina.engine import compat, inventory, reading, transfer, watching
 from lamina.engine.storage import Storage, storage, whole
 from lamina.errors import ConversionError, LayoutError, TransformError, explained, with_fix
+from lamina.operators import Operators
 from lamina.sharding import Device, DeviceMapping, DeviceMesh, Layout, NamedMapping, Placement
 from lamina.sharding.layout import check_rank
 from lamina.sharding.shapes import global_shape_from_local, local_shapes
 
 
-class Tensor:
+class Tensor(Operators):
     """An immutable tensor that lies on a mesh.  Make one with `lamina.shard`, `lamina.tensor` or `lamina.from_jax`.
 
     >>> import numpy as np, lamina
@@ -37,8 +38,6 @@ class Tensor:
     """
 
     __slots__ = ("__weakref__", "_array", "_storage")
-    __array_priority__ = 1000.0  # numpy's operators leave mixed expressions to the Tensor
-
     _array: Any
     _storage: Storage
 
@@ -171,7 +170,9 @@ class Tensor:
         held = self._held
         if held.is_local and held.is_plain:
             return self._array
-        return jax.device_put(self.numpy(), inventory.resolve(held.mesh.devices[0]))
+        homes = [inventory.resolve(device) for device in held.mesh.devices]
+        own = [home for home in homes if home.process_index == jax.process_index()]
+        return jax.device_put(self.numpy(), (own or jax.local_devices())[0])
 
     def __bool__(self) -> bool:
         return bool(self._known())

@@ -5,7 +5,7 @@
 3. A signal that the launcher gets goes to all; the second SIGINT or SIGTERM ends all at once.
 4. Nothing is left: each process leads a session, and what is still in it in the end is killed.
 5. The exit code is that of the process that failed first, as a shell has it (128 + n for signal n).  A process that
-   ended with 86 ended because another one failed, so it is only first when no other failed.
+   ended with 86 ended because another one failed, so it is only first when no other failed by itself.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ class Running:
 
     task: Task
     process: subprocess.Popen
+    was_ended: bool = False  # by us
     words: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_WORDS))
     readers: list[threading.Thread] = field(default_factory=list)
 
@@ -131,6 +132,7 @@ class Supervisor:
     def _send(self, number: int) -> None:
         for running in self.running:
             if running.process.returncode is None:
+                running.was_ended |= number in (signal.SIGTERM, signal.SIGKILL)
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(running.process.pid, number)
 
@@ -178,9 +180,13 @@ class Supervisor:
             return own or 128 + self.told
         if not self.failed:
             return 0
-        first = next((one for one in self.failed if one.code != PEER_FAILED), self.failed[0])
+        by_themselves = [one for one in self.failed if not one.was_ended]
+        first = next((one for one in by_themselves if one.code != PEER_FAILED), self.failed[0])
         words = "\n".join(f"[{first.task.rank}] {line}" for line in _traceback(list(first.words)))
-        print(f"{words}\nlamina launch: process {first.task.rank} failed first, {_how(first)}", file=sys.stderr, flush=True)
+        ended = [str(one.task.rank) for one in self.failed if one.was_ended]
+        others = f"; process {', '.join(ended)} had to be ended" if ended else ""
+        verdict = f"lamina launch: process {first.task.rank} failed first, {_how(first)}{others}"
+        print(f"{words}\n{verdict}", file=sys.stderr, flush=True)
         assert first.code is not None
         return first.code
 

@@ -65,9 +65,13 @@ def at_once(function: Callable) -> Callable:
     return run
 
 
-def shard_map(body: Callable, mesh: Mesh, in_specs: Any, out_specs: Any) -> Callable:
-    """Runs `body` on every device's block.  Lamina checks replication itself (see the tests), so JAX's check is off."""
-    return jax.shard_map(body, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+def shard_map(body: Callable, mesh: Mesh, in_specs: Any, out_specs: Any, knows_varying: bool = False) -> Callable:
+    """Runs `body` on every device's block.
+
+    With `knows_varying` JAX tracks along which axes values differ, so that the transpose of what is the same everywhere
+    sums nothing.  Without, Lamina answers for replication itself (see the tests).
+    """
+    return jax.shard_map(body, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=knows_varying)
 
 
 def make_mesh(devices: Any, names: tuple[str, ...]) -> Mesh:

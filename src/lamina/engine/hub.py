@@ -32,6 +32,10 @@ class Member:
     idle: float = 0.0  # seconds since it started or awaited anything
     left: bool = False
 
+    def at(self, group: str) -> tuple[int, str]:
+        """Its last program of the group: which one it was, and what it did."""
+        return self.counts.get(group, 0), self.doing.get(group, "")
+
 
 @dataclass
 class Check:
@@ -80,7 +84,7 @@ class Hub:
         if self.failure is not None:
             return []
         self.failure = {"kind": "failed", "rank": rank, "text": text, "how": kind}
-        return [(other, self.failure) for other in self.members if other != rank or kind in ("silent", "behind")]
+        return [(other, self.failure) for other in self.members if other != rank or kind in ("silent", "behind", "parted")]
 
     def lost(self, rank: int) -> Letters:
         """A connection closed: the process died, unless it had said that it would go."""
@@ -147,11 +151,11 @@ class Hub:
                 return self.fail(rank, text, "silent")
         for rank, member in self.members.items():
             if member.waiting and not member.left:
-                for culprit, text in self._blamed(rank, member):
-                    return self.fail(culprit, text, "behind")
+                for culprit, text, how in self._blamed(rank, member):
+                    return self.fail(culprit, text, how)
         return []
 
-    def _blamed(self, rank: int, member: Member) -> Iterator[tuple[int, str]]:
+    def _blamed(self, rank: int, member: Member) -> Iterator[tuple[int, str, str]]:
         """Who lets a waiting process wait, and why that will not end by itself."""
         group, long = member.waiting, member.waited > self.patience
         mine = f"{member.doing.get(group, 'a result')} (its program {member.counts.get(group, 0)} with {group})"
@@ -163,16 +167,16 @@ class Hub:
             if other == rank:
                 continue
             if peer.left and fewer and member.waited > LEAVING:
-                yield other, f"process {other} ended its program, while {awaited}; {last}"
+                yield other, f"process {other} ended its program, while {awaited}; {last}", "behind"
             if peer.left or not long:
                 continue
             if not peer.waiting and (fewer or peer.idle > self.patience):
-                yield other, f"process {other} ({peer.name}) doesn't come, while {awaited}; {last}"
+                yield other, f"process {other} ({peer.name}) doesn't come, while {awaited}; {last}", "behind"
             if peer.waiting and peer.waited > self.patience:
-                same = peer.waiting == group and peer.counts == member.counts and peer.doing == member.doing
+                same = peer.waiting == group and peer.at(group) == member.at(group)
                 theirs = f"{peer.doing.get(peer.waiting, 'a result')} (its program {peer.counts.get(peer.waiting, 0)}"
                 if not same:
-                    yield other, f"{awaited}, process {other} for {theirs} with {peer.waiting})"
+                    yield other, f"{awaited}, process {other} for {theirs} with {peer.waiting})", "parted"
 
 
 def ranks_of(group: str) -> tuple[int, ...]:

@@ -29,7 +29,8 @@ def default_devices() -> tuple[Device, ...]:
 
 
 def default_device() -> Device:
-    return name_of(_preferred() or jax.devices()[0])
+    """The one that JAX computes on; of several processes each has its own."""
+    return name_of(_preferred() or jax.local_devices()[0])
 
 
 def _preferred() -> Any:

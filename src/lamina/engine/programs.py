@@ -159,13 +159,20 @@ def called(program: Callable[[Any], Any], x: Any, held: Storage, what: Any = "a 
     `what` tells the other processes which program this is.
     """
     if watching.current is not None and not compat.is_tracer(x):
-        watching.starting(held.mesh, what, x)
+        watching.starting(_ranks(held, what), what, x)
     try:
         return program(x)
     except ValueError:
         if compat.is_tracer(x) or (there := held.home(x)) is x:
             raise
     return program(there)
+
+
+def _ranks(held: Storage, what: Any) -> tuple[int, ...]:
+    """The processes that must run this together."""
+    if not isinstance(what, Transfer):
+        return watching.ranks_of(held.mesh)
+    return () if held.is_local else watching.ranks_of(held.mesh, what.target.mesh)
 
 
 @lru_cache(maxsize=CACHED_PROGRAMS)

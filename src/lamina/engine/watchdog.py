@@ -60,6 +60,11 @@ class Session:
             self.raised = True
             raise ProcessError(self.message())
 
+    def learn(self, seconds: float) -> None:
+        """Waits for news of a failure that has just been felt."""
+        with self._news:
+            self._news.wait_for(lambda: self.failure is not None, seconds)
+
     def wait(self, ranks: Ranks, done: Callable[[], bool]) -> None:
         """Until `done`; ProcessError when another process fails meanwhile."""
         spins = 0
@@ -97,6 +102,7 @@ class Session:
         assert self.failure is not None
         fixes = {
             "behind": "let it come here sooner, or set a longer lamina.initialize(timeout=...) or LAMINA_TIMEOUT",
+            "parted": "run it with LAMINA_CHECK=1, which says where they part",
             "silent": "look at its machine; a longer lamina.initialize(timeout=...) waits longer",
             "died": "look at its last output; the kernel's log says if it ran out of memory",
         }
@@ -164,7 +170,7 @@ class Session:
         time.sleep((1 - PATIENCE) * self.timeout)
         if not self.raised and not self.all_left.is_set():
             print(f"lamina: process {self.rank} ends: {self.message()}\n{_main_stack()}", file=sys.stderr, flush=True)
-            leaving.end_now(leaving.PEER_FAILED)
+            leaving.end_now(leaving.code_after(self.failure or {}, self.rank))
 
 
 def _main_stack() -> str:

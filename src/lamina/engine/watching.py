@@ -11,7 +11,9 @@ from typing import Any
 import jax
 
 from lamina.engine import agreement, inventory
+from lamina.engine.leaving import SECONDS_TO_LEARN
 from lamina.engine.watchdog import Ranks, Session
+from lamina.errors import ProcessError
 from lamina.sharding import DeviceMesh
 
 current: Session | None = None
@@ -23,15 +25,14 @@ def watch(session: Session | None) -> None:
     current, checked = session, agreement.is_wanted()
 
 
-def starting(mesh: DeviceMesh, what: Any, *arrays: Any) -> None:
-    """A program over this mesh is about to start: `what` prints alike in every process, and says what it does.
+def starting(ranks: Ranks, what: Any, *arrays: Any) -> None:
+    """A program of these processes is about to start: `what` prints alike in each of them, and says what it does.
 
     ProcessError if another process has failed, or (with LAMINA_CHECK=1) is about to start something else.
     """
     if current is None:
         return
     current.check()
-    ranks = ranks_of(mesh)
     if len(ranks) < 2 or current.rank not in ranks:
         return
     kinds = tuple((array.dtype.name, array.shape) for array in arrays)
@@ -42,17 +43,26 @@ def starting(mesh: DeviceMesh, what: Any, *arrays: Any) -> None:
 
 def ready(array: Any) -> Any:
     """The array, computed; ProcessError if a process that it needs fails meanwhile."""
-    if current is not None:
-        ranks = tuple(sorted({device.process_index for device in array.sharding.device_set}))
-        if len(ranks) > 1:
-            current.wait(ranks, array.is_ready)
-    return array.block_until_ready()
+    if current is None:
+        return array.block_until_ready()
+    ranks = tuple(sorted({device.process_index for device in array.sharding.device_set}))
+    if len(ranks) > 1:
+        current.wait(ranks, array.is_ready)
+    try:
+        return array.block_until_ready()
+    except jax.errors.JaxRuntimeError as error:  # a connection broke: the hub says whose
+        current.learn(SECONDS_TO_LEARN)
+        if current.failure is None:
+            raise
+        current.raised = True
+        raise ProcessError(current.message()) from error
 
 
 @lru_cache(maxsize=1024)
-def ranks_of(mesh: DeviceMesh) -> Ranks:
-    """The processes that have devices of this mesh."""
-    return tuple(sorted({inventory.resolve(device).process_index for device in set(mesh.devices)}))
+def ranks_of(*meshes: DeviceMesh) -> Ranks:
+    """The processes that have devices of these meshes."""
+    devices = {device for mesh in meshes for device in mesh.devices}
+    return tuple(sorted({inventory.resolve(device).process_index for device in devices}))
 
 
 def is_whole_here(mesh: DeviceMesh) -> bool:

@@ -40,6 +40,7 @@ _HOMES = {
         "square subtract tan tanh trunc where"
     ),
     "lamina.ops.linalg": "dot einsum matmul outer tensordot",
+    "lamina.ops.parts": "from_callback from_local",
     "lamina.ops.reduction": "all any argmax argmin logsumexp max mean min prod std sum var",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

@@ -63,5 +63,5 @@ class Planned(Protocol):
         """The plan."""
 
 
-def _itemsize(kinds: Kinds) -> int:
+def _itemsize(kinds: Kinds) -> float:
     return itemsize(kinds[0][0])

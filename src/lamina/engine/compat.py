@@ -139,7 +139,7 @@ def join(coordinator: str, count: int, rank: int, local_device_ids: list[int] | 
     """
     from jax._src import distributed
 
-    runtime: Any = distributed._jax  # type: ignore[attr-defined]
+    runtime: Any = distributed._jax
     start = runtime.get_distributed_runtime_service
     runtime.get_distributed_runtime_service = lambda *_, **__: _NoService()
     try:

@@ -84,7 +84,9 @@ class Hub:
         if self.failure is not None:
             return []
         self.failure = {"kind": "failed", "rank": rank, "text": text, "how": kind}
-        return [(other, self.failure) for other in self.members if other != rank or kind in ("silent", "behind", "parted")]
+        return [
+            (other, self.failure) for other in self.members if other != rank or kind in ("silent", "behind", "parted")
+        ]
 
     def lost(self, rank: int) -> Letters:
         """A connection closed: the process died, unless it had said that it would go."""
@@ -147,7 +149,9 @@ class Hub:
         now = self.clock()
         for rank, member in self.members.items():
             if not member.left and (silent := now - member.heard) > self.patience:
-                text = f"process {rank} ({member.name}) has not been heard of for {silent:.0f} s: stopped, or out of reach"
+                text = (
+                    f"process {rank} ({member.name}) has not been heard of for {silent:.0f} s: stopped, or out of reach"
+                )
                 return self.fail(rank, text, "silent")
         for rank, member in self.members.items():
             if member.waiting and not member.left:

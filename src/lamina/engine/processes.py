@@ -133,10 +133,14 @@ def leaving() -> Exit | None:
 def _check_unused() -> None:
     if jax.distributed.is_initialized():
         fact = "jax.distributed.initialize was called already"
-        raise ProcessError(with_fix(fact, "call lamina.initialize in its place: it calls it, and watches the processes"))
+        raise ProcessError(
+            with_fix(fact, "call lamina.initialize in its place: it calls it, and watches the processes")
+        )
     if compat.backends_are_used():
         fact = "JAX's devices were used already, so no other processes can join them"
-        fix = "call lamina.initialize before anything that needs a device: jax.devices(), jnp.ones, DeviceMesh.create, …"
+        fix = (
+            "call lamina.initialize before anything that needs a device: jax.devices(), jnp.ones, DeviceMesh.create, …"
+        )
         raise ProcessError(with_fix(fact, fix))
 
 

@@ -32,7 +32,9 @@ def place(value: Any, target: Storage, own: bool = False) -> Any:
     """
     given, value = value, np.asarray(value)
     own = own or (value is not given and value.flags.owndata)
-    read = Read(lambda box: value[_slices(box)], value.dtype, lambda block: own or not np.may_share_memory(block, value))
+    read = Read(
+        lambda box: value[_slices(box)], value.dtype, lambda block: own or not np.may_share_memory(block, value)
+    )
     array = placed(read, target)
     return array if own else _read(array, target.mesh.devices[0])
 

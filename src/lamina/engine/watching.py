@@ -65,6 +65,11 @@ def ranks_of(*meshes: DeviceMesh) -> Ranks:
     return tuple(sorted({inventory.resolve(device).process_index for device in devices}))
 
 
+def own_positions(mesh: DeviceMesh) -> list[bool]:
+    """For each position of the mesh: is its device this process's own?"""
+    return [inventory.resolve(device).process_index == jax.process_index() for device in mesh.devices]
+
+
 def is_whole_here(mesh: DeviceMesh) -> bool:
     """Are all of its devices this process's own?"""
     return jax.process_count() == 1 or ranks_of(mesh) == (jax.process_index(),)

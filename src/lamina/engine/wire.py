@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import selectors
 import socket
@@ -61,7 +62,9 @@ def listen(port: int, is_reserved: bool = False) -> socket.socket:
     """
     if socket.has_dualstack_ipv6():
         family = socket.AF_INET6
-        return socket.create_server(("", port), family=family, dualstack_ipv6=True, backlog=1024, reuse_port=is_reserved)
+        return socket.create_server(
+            ("", port), family=family, dualstack_ipv6=True, backlog=1024, reuse_port=is_reserved
+        )
     return socket.create_server(("", port), backlog=1024, reuse_port=is_reserved)
 
 
@@ -185,7 +188,5 @@ class Server:
 
 
 def _send(connection: socket.socket, message: Message) -> None:
-    try:
+    with contextlib.suppress(OSError):  # the next read sees that it is gone
         connection.sendall(json.dumps(message).encode() + b"\n")
-    except OSError:
-        pass  # the next read sees that it is gone

@@ -8,7 +8,7 @@ import shlex
 import socket
 import sys
 
-from lamina.cli.supervisor import Supervisor, Task
+from lamina.cli.supervisor import GRACE, Supervisor, Task
 
 SUMMARY = "run a Python program in several processes that Lamina joins"
 
@@ -27,6 +27,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--coordinator", metavar="HOST:PORT", help="where they meet (the first host, a free port)")
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="when silence is an error (60)")
+    parser.add_argument(
+        "--grace", type=float, default=GRACE, metavar="SECONDS", help=f"what others get when one fails ({GRACE:g})"
+    )
     parser.add_argument("-m", dest="is_module", action="store_true", help="the program is a module, as in python -m")
     parser.add_argument("program", help="a Python file")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the program is given")
@@ -41,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
     coordinator = arguments.coordinator or f"{hosts[0] if hosts else '127.0.0.1'}:{reserved and reserved.port}"
     tasks = [_task(arguments, rank, hosts, coordinator) for rank in range(arguments.processes)]
     try:
-        return Supervisor(tasks).run()
+        return Supervisor(tasks, arguments.grace).run()
     finally:
         if reserved is not None:
             reserved.close()

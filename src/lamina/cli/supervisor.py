@@ -25,7 +25,7 @@ from typing import IO, Any
 
 PEER_FAILED = 86  # of lamina.engine.leaving
 LAST_WORDS = 60  # lines
-MOMENT, PATIENCE = 5.0, 5.0  # seconds until SIGTERM, and from there to SIGKILL
+GRACE = 5.0  # seconds until SIGTERM, and from there to SIGKILL
 POLL = 0.02
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -60,8 +60,8 @@ class Running:
 class Supervisor:
     """Starts the tasks, stays until all have ended, and says how it went."""
 
-    def __init__(self, tasks: list[Task]):
-        self.tasks = tasks
+    def __init__(self, tasks: list[Task], grace: float = GRACE):
+        self.tasks, self.grace = tasks, grace
         self.running: list[Running] = []
         self.failed: list[Running] = []  # in the order in which they were seen
         self.told: signal.Signals | None = None  # the signal that ends us
@@ -123,8 +123,8 @@ class Supervisor:
         if self._ending_since is None:
             self._ending_since = now
         late = now - self._ending_since
-        moment = 0.0 if self.told is not None else MOMENT
-        if late > moment + PATIENCE:
+        moment = 0.0 if self.told is not None else self.grace
+        if late > moment + self.grace:
             self._send(signal.SIGKILL)
         elif late > moment and self.told is None:
             self._send(signal.SIGTERM)

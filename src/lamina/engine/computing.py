@@ -79,10 +79,8 @@ def computed(computation: Computation) -> Callable[..., tuple]:
         return compiled
 
     def guarded(*arrays: Any) -> tuple:
-        if not alone and not any(map(compat.is_tracer, arrays)):
-            known = [x for x, held in zip(arrays, computation.sources, strict=True) if held is not None]
-            watching.starting(watching.ranks_of(mesh), computation, *known)
-        found = compiled(*arrays)
+        eager = not alone and not any(map(compat.is_tracer, arrays))
+        found = watching.run(watching.ranks_of(mesh), computation, compiled, *arrays) if eager else compiled(*arrays)
         if not unguarded and not compat.is_tracer(found[0]):
             queue_guard(found[0])
         return found

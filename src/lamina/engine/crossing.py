@@ -66,6 +66,8 @@ def _between_processes(x: Any, source: Storage, here: Storage, target: Storage, 
     """The same where several processes have devices of the two meshes."""
     if source.is_local:
         return _from_one_device(x, source, target)
+    if target.mesh.is_simulated:
+        return transfer.place(crossing_processes.on_each(x, source), target, own=True)
     arrays = crossing_processes.move(x, here, there)
     if target.is_local and arrays:
         return _pad(arrays[0], target)
@@ -86,7 +88,7 @@ def _unpadded(held: Storage) -> Storage:
     """The storage; of one device that plays a mesh, that of the device alone."""
     if not held.is_local:
         return held
-    mesh = DeviceMesh.single(held.mesh.devices[0])
+    mesh = DeviceMesh.single(inventory.name_of(inventory.player(held.mesh)))
     return Storage(mesh, Layout(mesh.axes, ((),) * held.rank), held.shape, None)
 
 

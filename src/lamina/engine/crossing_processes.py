@@ -16,8 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from lamina.engine import compat, exchange, inventory
+from lamina.engine import compat, exchange, inventory, watching
 from lamina.engine.storage import Storage
+from lamina.engine.transfer import host_value
 from lamina.planning import homes_between
 from lamina.planning.schedule import Message, Schedule, schedule
 from lamina.sharding import Device
@@ -43,6 +44,18 @@ def move(x: Any, here: Storage, there: Storage) -> list[Any]:
     found = {shard.device: shard.data for shard in _program(here, there)(stacked).addressable_shards}
     targets = [inventory.resolve(device) for device in there.mesh.devices]
     return [_from_row(found[device]) for device in targets if device.process_index == jax.process_index()]
+
+
+def on_each(x: Any, here: Storage) -> np.ndarray:
+    """The global value on the host of each process that has devices of the mesh; nothing is Partial."""
+    everywhere = NamedSharding(inventory.jax_mesh(here.mesh), PartitionSpec())
+    stored = watching.ready(_same(everywhere)(x)).addressable_data(0)
+    return host_value(np.asarray(stored), here)
+
+
+@lru_cache(maxsize=256)
+def _same(sharding: NamedSharding) -> Any:
+    return jax.jit(lambda x: x, out_shardings=sharding)
 
 
 @jax.jit

@@ -159,7 +159,7 @@ def called(program: Callable[[Any], Any], x: Any, held: Storage, what: Any = "a 
     `what` tells the other processes which program this is.
     """
     if watching.current is not None and not compat.is_tracer(x):
-        watching.starting(_ranks(held, what), what, x)
+        program = partial(watching.run, _ranks(held, what), what, program)
     try:
         return program(x)
     except ValueError:
@@ -172,7 +172,9 @@ def _ranks(held: Storage, what: Any) -> tuple[int, ...]:
     """The processes that must run this together."""
     if not isinstance(what, Transfer):
         return watching.ranks_of(held.mesh)
-    return () if held.is_local else watching.ranks_of(held.mesh, what.target.mesh)
+    if held.is_local or what.target.mesh.is_simulated:
+        return () if held.is_local else watching.ranks_of(held.mesh)
+    return watching.ranks_of(held.mesh, what.target.mesh)
 
 
 @lru_cache(maxsize=CACHED_PROGRAMS)

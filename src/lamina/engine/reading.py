@@ -111,8 +111,8 @@ def shards(array: Any, held: Storage) -> list[Any]:
 def _gathered_shards(array: Any, held: Storage) -> list[Any]:
     """Every process's shards on this one: its own where they are, copies of the others on its first device."""
     everywhere = NamedSharding(inventory.jax_mesh(held.mesh), PartitionSpec())
-    watching.starting(watching.ranks_of(held.mesh), f"read the shards of {held.layout}", array)
-    stored = np.asarray(watching.ready(_same(everywhere)(array)).addressable_data(0))
+    ranks, what = watching.ranks_of(held.mesh), f"read the shards of {held.layout}"
+    stored = np.asarray(watching.ready(watching.run(ranks, what, _same(everywhere), array)).addressable_data(0))
     here = jax.local_devices()[0]
     homes = [inventory.resolve(device) for device in held.mesh.devices]
     own = [home if home.process_index == jax.process_index() else here for home in homes]

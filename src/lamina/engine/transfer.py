@@ -70,7 +70,7 @@ def placed(read: Read, target: Storage) -> Any:
 
 
 def _placed_whole(read: Read, dtype: Any, target: Storage) -> Any:
-    home = inventory.resolve(target.mesh.devices[0])
+    home = inventory.player(target.mesh)
     if home.process_index != jax.process_index():
         return jax.make_array_from_single_device_arrays(target.array_shape, target.sharding, [], dtype=dtype)
     value = read.block(tuple((0, size) for size in target.shape))
@@ -113,7 +113,7 @@ def repack(x: Any, source: Storage, target: Storage) -> Any:
 
 def host_value(x: Any, held: Storage) -> np.ndarray:
     """The global value on the host, without the padding; no Partial axis."""
-    stored = np.asarray(watching.ready(x))
+    stored = x if isinstance(x, np.ndarray) else np.asarray(watching.ready(x))
     for dim, (size, blocks) in enumerate(zip(held.shape, held.layout.grid, strict=True)):
         if size % blocks:
             full = -(-size // blocks)

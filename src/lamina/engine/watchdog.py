@@ -12,7 +12,8 @@ import threading
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from lamina.engine import leaving
 from lamina.engine.hub import PATIENCE, Message, group_of
@@ -68,12 +69,18 @@ class Session:
     def wait(self, ranks: Ranks, done: Callable[[], bool]) -> None:
         """Until `done`; ProcessError when another process fails meanwhile."""
         spins = 0
-        self._waiting = ranks, time.monotonic()
-        try:
+        with self.waiting_for(ranks):
             while not done():
                 self.check()
                 spins += 1
                 time.sleep(0 if spins < SPINS else min(0.002, 1e-5 * spins))
+
+    @contextmanager
+    def waiting_for(self, ranks: Ranks) -> Iterator[None]:
+        """Others learn that this process waits for these, and since when."""
+        self._waiting = ranks, time.monotonic()
+        try:
+            yield
         finally:
             self._waiting, self._acted = None, time.monotonic()
 
@@ -82,15 +89,11 @@ class Session:
         with self._news:
             self.answer = None
         self.tell(question)
-        self._waiting = ranks, time.monotonic()
-        try:
-            with self._news:
-                while self.answer is None:
-                    self.check()
-                    self._news.wait(1.0)
-                return self.answer
-        finally:
-            self._waiting, self._acted = None, time.monotonic()
+        with self.waiting_for(ranks), self._news:
+            while self.answer is None:
+                self.check()
+                self._news.wait(1.0)
+            return self.answer
 
     def tell(self, message: Message) -> None:
         try:

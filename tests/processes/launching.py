@@ -28,13 +28,18 @@ class Launched:
         """The lines of one process."""
         start = f"[{rank}] "
         text = self.out if what == "out" else self.errors
-        return [line.removeprefix(start) for line in text.splitlines() if line.startswith(start)]
+        return without_gloo([line.removeprefix(start) for line in text.splitlines() if line.startswith(start)])
 
     @property
     def verdict(self) -> str:
         """What the launcher itself said last."""
         lines = [line for line in self.errors.splitlines() if line.startswith("lamina launch:")]
         return lines[-1] if lines else ""
+
+
+def without_gloo(lines: list[str]) -> list[str]:
+    """Without what Gloo itself prints when it connects."""
+    return [line for line in lines if "Gloo" not in line and "peer ranks" not in line]
 
 
 def environment(**settings: str) -> dict[str, str]:

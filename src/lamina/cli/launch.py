@@ -40,14 +40,10 @@ def run(arguments: argparse.Namespace) -> int:
     if problem := _problem(arguments, hosts):
         print(f"lamina launch: {problem}", file=sys.stderr)
         return 2
-    reserved = None if arguments.coordinator else Reserved()
-    coordinator = arguments.coordinator or f"{hosts[0] if hosts else '127.0.0.1'}:{reserved and reserved.port}"
-    tasks = [_task(arguments, rank, hosts, coordinator) for rank in range(arguments.processes)]
-    try:
+    with Reserved() as reserved:
+        coordinator = arguments.coordinator or f"{hosts[0] if hosts else '127.0.0.1'}:{reserved.port}"
+        tasks = [_task(arguments, rank, hosts, coordinator) for rank in range(arguments.processes)]
         return Supervisor(tasks, arguments.grace).run()
-    finally:
-        if reserved is not None:
-            reserved.close()
 
 
 class Reserved:
@@ -64,7 +60,10 @@ class Reserved:
         self._socket.bind(("", 0))
         self.port: int = self._socket.getsockname()[1]
 
-    def close(self) -> None:
+    def __enter__(self) -> Reserved:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._socket.close()
 
 

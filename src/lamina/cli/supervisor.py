@@ -2,7 +2,8 @@
 
 1. A line that process r writes is printed as `[r] line`, whole, to the stream that it was written to.
 2. When one fails, the others get a moment to say what they think of it, then SIGTERM, then SIGKILL.
-3. A signal that the launcher gets goes to all; the second SIGINT or SIGTERM ends all at once.
+3. A signal that the launcher gets goes to all; the second SIGINT or SIGTERM ends all at once.  (JAX takes SIGTERM for
+   the notice of a preemption, see `multihost_utils.reached_preemption_sync_point`; who doesn't heed it gets SIGKILL.)
 4. Nothing is left: each process leads a session, and what is still in it in the end is killed.
 5. The exit code is that of the process that failed first, as a shell has it (128 + n for signal n).  A process that
    ended with 86 ended because another one failed, so it is only first when no other failed by itself.
@@ -176,8 +177,8 @@ class Supervisor:
     def _verdict(self) -> int:
         """Invariant 5."""
         if self.told is not None:
-            own = next((one.code for one in self.failed if one.code != PEER_FAILED), None)
-            return own or 128 + self.told
+            own = (one.code for one in self.failed if one.code != PEER_FAILED and not one.was_ended)
+            return next(own, None) or 128 + self.told
         if not self.failed:
             return 0
         by_themselves = [one for one in self.failed if not one.was_ended]

@@ -14,8 +14,8 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "lamina.errors": (
-        "ConversionError DeviceError ImplicitReshard LaminaError LayoutError PlanError ProcessError ReshardError "
-        "TransformError"
+        "CheckpointError ConversionError DeviceError ImplicitReshard LaminaError LayoutError PlanError ProcessError "
+        "ReshardError TransformError"
     ),
     "lamina.sharding": (
         "CPU Accelerator Device DeviceMapping DeviceMesh Dim DimSpec DistributedBufferType DistributedTensorType "
@@ -26,6 +26,7 @@ _HOMES = {
     "lamina.tensors": "Tensor from_jax from_shards tensor",
     "lamina.engine.processes": "initialize shutdown",
     "lamina.planning": "Topology",
+    "lamina.checkpoint": "latest load save",
     "lamina.ops": (
         "accelerator all_gather all_reduce all_to_all calibrate cpu distributed_broadcast explain gpu on_reshard "
         "ppermute reduce_scatter reshard shard to_device transfer_to"
@@ -61,6 +62,7 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:  # what a type checker and an editor see
+    from lamina.checkpoint import *  # noqa: F403
     from lamina.errors import *  # noqa: F403
     from lamina.ops import *  # noqa: F403
     from lamina.sharding import *  # noqa: F403

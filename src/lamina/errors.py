@@ -9,6 +9,7 @@
     │   └── ReshardError                an op would have to move an operand, and `on_reshard("raise")` forbids it
     ├── PlanError (ValueError)          no route exists within what was asked for (memory limit, unknown topology)
     ├── DeviceError (ValueError)        a device that this process doesn't have, or devices that don't fit together
+    ├── CheckpointError (ValueError)    a checkpoint that isn't there, is damaged, or doesn't fit what is asked of it
     ├── TransformError (ValueError)     a use inside jax.jit / jax.vmap that has no meaning
     └── ProcessError (RuntimeError)     another process died, stopped, doesn't come, or runs another program
 
@@ -69,6 +70,10 @@ class PlanError(LaminaError, ValueError):
 
 class DeviceError(LaminaError, ValueError):
     """A device that this process doesn't have, or devices that don't fit together."""
+
+
+class CheckpointError(LaminaError, ValueError):
+    """A checkpoint that isn't there, is damaged, or doesn't fit what is asked of it."""
 
 
 class TransformError(LaminaError, ValueError):

@@ -189,6 +189,9 @@ class Tensor(Operators):
     def __index__(self) -> int:
         return self.numpy().__index__()
 
+    def __format__(self, how: str) -> str:
+        return format(self.item(), how) if how and not self.shape else format(str(self), how)
+
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("len() of a 0-d Tensor")
@@ -201,6 +204,8 @@ class Tensor(Operators):
         if self._storage is None:
             return f"Tensor(no layout explains an array of shape {self._array.shape})"
         kind = f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
+        if not isinstance(self._array, jax.Array):
+            return f"Tensor({kind} without data, '{self.sharding}')"
         if compat.is_tracer(self._array):
             return f"Tensor({kind} traced, '{self.sharding}')"
         value = np.array2string(self.numpy(), prefix="Tensor(", threshold=100, separator=", ")
@@ -244,7 +249,10 @@ def host_array(x: Any, op: str, dtype: Any = None) -> np.ndarray:
     """Anything that numpy makes numbers of, as an array; TypeError for what it makes text or objects of."""
     value = np.asarray(x, dtype)
     if value.dtype.kind not in "biufc" and not (value.dtype.kind == "V" and jnp.issubdtype(value.dtype, jnp.number)):
-        raise TypeError(f"{op}(x) takes a Tensor, an array or numbers, not {type(x).__name__} {x!r}")
+        fact = f"{op}(x) takes a Tensor, an array or numbers, not {type(x).__name__}"
+        if isinstance(x, (dict, list, tuple)):  # to show it would read every tensor in it
+            raise TypeError(with_fix(f"{fact} of them", f"jax.tree.map(lamina.{op}, x) takes a pytree"))
+        raise TypeError(f"{fact} {x!r}")
     return value
 
 
@@ -298,7 +306,7 @@ def from_shards(shards: Sequence[Any], mapping: DeviceMapping, shape: Sequence[i
         if len(kinds) > 1:
             names = sorted(kind.name for kind in kinds)
             raise LayoutError(with_fix(f"the shards have different dtypes: {names}", "give them one dtype"))
-        held = storage(mapping.mesh, layout, full, getattr(mapping, "memory_kind", None))
+        held = storage(mapping.mesh, layout, full, mapping.memory_kind)
         return Tensor(reading.from_shards(arrays, held), held)
 
 

@@ -229,6 +229,13 @@ def test_readings_of_a_scalar(kind, dtype):
             operator.index(x)
 
 
+def test_a_scalar_is_formatted_as_its_number():
+    x = lamina.shard(np.float32(2.5), mesh_of(AXES), [], partial=["x"])
+    assert (f"{x:.3f}", f"{x}", f"{x!r:.6}") == ("2.500", repr(x), "Tensor")
+    with pytest.raises(ValueError, match="Unknown format code"):
+        f"{lamina.tensor(np.ones(2)):.3f}"
+
+
 @pytest.mark.parametrize(
     ("read", "error"),
     [(len, TypeError), (iter, TypeError)],
@@ -357,6 +364,21 @@ def test_a_mapping_may_name_the_memory(kind, memory):
     assert x.jax().sharding.memory_kind == memory
     np.testing.assert_array_equal(x.numpy(), value)
     assert_holds(x, scatter(value, Layout(AXES, ["y", ()])))
+    same = lamina.to_device(value, sharding=lamina.TensorLayout(value.dtype, value.shape, x.sharding))
+    assert same.sharding == x.sharding and same.jax().sharding.memory_kind == memory
     back = lamina.shard(x, mesh, [None, "x"])
     np.testing.assert_array_equal(back.numpy(), value)
     assert_holds(back, scatter(value, Layout(AXES, [(), "x"])))
+
+
+@pytest.mark.parametrize("memory", KINDS_OF_MEMORY)
+def test_a_sharding_of_jax_may_name_the_memory(memory):
+    """It went lost: the tensor lay in the default memory."""
+    value, devices = values((6, 4)), np.array(jax.devices()[:6]).reshape(2, 3)
+    spec = jax.sharding.PartitionSpec("x", ())
+    on_all = jax.sharding.NamedSharding(jax.sharding.Mesh(devices, ("x", "y")), spec, memory_kind=memory)
+    for target in (on_all, jax.sharding.SingleDeviceSharding(jax.devices()[2], memory_kind=memory)):
+        for source in (value, lamina.shard(value, mesh_of(AXES), ["y"])):
+            x = lamina.to_device(source, sharding=target)
+            assert x.jax().sharding.is_equivalent_to(target, 2) and x.jax().sharding.memory_kind == memory
+            np.testing.assert_array_equal(x.numpy(), value)

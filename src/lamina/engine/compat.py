@@ -32,6 +32,7 @@ __all__ = [
     "backends_are_used",
     "batching",
     "concrete",
+    "coordination_client",
     "detect_cluster",
     "is_tracer",
     "join",
@@ -41,6 +42,7 @@ __all__ = [
     "queue_is_unsafe",
     "shard_map",
     "use_gloo",
+    "wide_numbers",
 ]
 
 _VERSION = tuple(int(part) for part in jax.__version__.split(".")[:2])
@@ -162,3 +164,15 @@ class _NoService:
 
     def shutdown(self) -> None:
         """Nothing runs here."""
+
+
+def coordination_client() -> Any:
+    """The processes' common memory of short texts (`key_value_set`, `blocking_key_value_get`)."""
+    from jax._src import distributed
+
+    return distributed.global_state.client
+
+
+def wide_numbers() -> Any:
+    """Within this context JAX keeps 64-bit numbers."""
+    return jax.enable_x64(True)

@@ -17,6 +17,7 @@ from lamina.engine.local import Body, Fill, copied, differing, on_each_device
 from lamina.engine.primitive import transition
 from lamina.engine.programs import CACHED_PROGRAMS, queue_guard
 from lamina.engine.storage import Storage
+from lamina.sharding.placements import ReduceOp
 
 
 @dataclass(frozen=True)
@@ -59,13 +60,27 @@ def lower(computation: Computation) -> Callable[..., tuple]:
 
     def run(*arrays: Any) -> tuple:
         moved = [
-            x if source is None or required is None else transition(x, source, required)
-            for x, source, required in zip(arrays, computation.sources, spread, strict=True)
+            x if source is None or required is None or copies is None else _brought(x, source, required, copies)
+            for x, source, required, copies in zip(
+                arrays, computation.sources, computation.required, spread, strict=True
+            )
         ]
         with jax.named_scope(computation.name):
             return body(*moved)
 
     return run
+
+
+def _brought(x: Any, source: Storage, required: Storage, copies: Storage) -> Any:
+    """The operand as the body takes it, in one transition: cotangents then need one reduce-scatter on the way back.
+
+    Where it arrives as pieces of an average, though, these must be reduced before the copies are made, which are
+    stored like such pieces.
+    """
+    fresh = set(copies.lead) - set(required.lead)
+    if any(source.layout.reduce_op(axis) is ReduceOp.AVG for axis in fresh):
+        x, source = transition(x, source, required), required
+    return transition(x, source, copies)
 
 
 @lru_cache(maxsize=CACHED_PROGRAMS)

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 
 from lamina.engine import compat, inventory
 from lamina.engine.blocks import axis_index, valid
+from lamina.engine.programs import laid_out
 from lamina.engine.storage import Storage
 from lamina.sharding import DeviceMesh
 from lamina.sharding.layout import Axes
@@ -100,9 +101,10 @@ def on_each_device(
     axes = differing((*operands, *results))
     if not axes:
         return run
+    simulated = _under_vmap(run, axes, operands, results)
     if mesh.is_simulated:
-        return _under_vmap(run, axes, operands, results)
-    return _under_shard_map(run, mesh, operands, results)
+        return simulated
+    return _unless_empty(_under_shard_map(run, mesh, operands, results), simulated, results)
 
 
 def _bare(block: Any, held: Storage | None, fill: Fill | None) -> Any:
@@ -129,6 +131,17 @@ def _under_shard_map(run: Callable, mesh: DeviceMesh, operands: tuple, results: 
     return compat.shard_map(
         run, inventory.jax_mesh(mesh), given, tuple(held.spec for held in results), knows_varying=True
     )
+
+
+def _unless_empty(mapped: Callable, simulated: Callable, results: tuple[Storage, ...]) -> Callable:
+    """XLA's partitioner refuses a manual computation with empty operands: what there is to do, all devices do."""
+
+    def run(*arrays: Any) -> tuple:
+        if all(jnp.size(x) for x in arrays):
+            return mapped(*arrays)
+        return tuple(laid_out(x, held) for x, held in zip(simulated(*arrays), results, strict=True))
+
+    return run
 
 
 # -- one device plays all positions -----------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from lamina.engine.local import Body, Fill
 from lamina.engine.storage import Storage, storage, whole
 from lamina.errors import LaminaError, LayoutError, explained, with_fix
 from lamina.ops import implicit
-from lamina.ops.arguments import described, host_array, relocate
+from lamina.ops.arguments import described, host_array, relayout, relocate
 from lamina.planning.choice import Choice, choices
 from lamina.rules import Factors
 from lamina.sharding import DeviceMesh
@@ -72,6 +72,16 @@ def compute(kernel: Kernel, operands: Sequence[Any], params: Params = ()) -> Any
     if len(results) == 1:
         return Tensor(made[0], results[0])
     return tuple(Tensor(x, held) for x, held in zip(made, results, strict=True))
+
+
+def settled(kernel: Kernel, x: Any, params: Params = ()) -> Tensor:
+    """x brought to where the kernel of one operand takes it: an op of several steps moves its operand just once."""
+    decision, (array,) = _decided(kernel, (x,), params)
+    (source,), (required,) = decision.computation.sources, decision.computation.required
+    assert source is not None and required is not None
+    if decision.moves and implicit.watched():
+        implicit.report(decision.computation, decision.itemsizes)
+    return relayout(Tensor(array, source), required)
 
 
 def _decided(kernel: Kernel, operands: Sequence[Any], params: Params) -> tuple[Decision, list[Any]]:

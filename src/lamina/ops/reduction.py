@@ -21,7 +21,7 @@ from lamina.engine.blocks import identity
 from lamina.errors import LayoutError, explained, with_fix
 from lamina.ops import elementwise
 from lamina.ops.arguments import as_data, relayout
-from lamina.ops.compute import Kernel, compute
+from lamina.ops.compute import Kernel, compute, settled
 from lamina.ops.dims import as_dims
 from lamina.rules.elementwise import elementwise as elementwise_rule
 from lamina.rules.reduction import reduction
@@ -118,9 +118,10 @@ def _extreme(kernel: Kernel, x: Any, axis: Dims, keepdims: bool) -> Any:
     if _some(shape[d] == 0 for d in dims):
         fact = f"{kernel.name}(axis={axis!r}) of shape {shape}: there is nothing to take it from"
         raise LayoutError(with_fix(fact, "reduce dims that aren't empty"))
+    x = settled(kernel, x, (dims, bool(keepdims)))
     if not is_split(x, dims):
         return compute(kernel, (x,), (dims, bool(keepdims)))
-    return _split_extreme(x, kernel.name, dims, bool(keepdims))
+    return _split_extreme(resolved(x), kernel.name, dims, bool(keepdims))  # the tangent of pieces isn't pieces
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(1, 2, 3))
@@ -289,6 +290,8 @@ def logsumexp(x: Any, axis: Dims = None, keepdims: bool = False) -> Any:
     """
     x = _floating(x)
     dims = _dims("logsumexp", x, axis)
+    if product(x.shape[d] for d in dims):
+        x = settled(_MAX, x, (dims, True))
     most = finite_peak(x, dims)
     total = resolved(sum(elementwise.exp(elementwise.subtract(x, most)), dims, keepdims=True))
     found = elementwise.add(elementwise.log(total), most)

@@ -18,11 +18,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamina.engine import compat, inventory, reading, transfer, watching
+from lamina.engine import compat, inventory, primitive, reading, transfer, watching
 from lamina.engine.storage import Storage, storage, whole
 from lamina.errors import ConversionError, LayoutError, TransformError, explained, with_fix
 from lamina.operators import Operators
-from lamina.sharding import Device, DeviceMapping, DeviceMesh, Layout, NamedMapping, Placement
+from lamina.sharding import Device, DeviceMapping, DeviceMesh, Layout, NamedMapping, Placement, TensorLayout
+from lamina.sharding.dims import is_static
 from lamina.sharding.layout import check_rank
 from lamina.sharding.shapes import global_shape_from_local, local_shapes
 
@@ -204,7 +205,7 @@ class Tensor(Operators):
         if self._storage is None:
             return f"Tensor(no layout explains an array of shape {self._array.shape})"
         kind = f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
-        if not isinstance(self._array, jax.Array):
+        if not isinstance(self._array, (jax.Array, np.ndarray)):  # what jax.device_get leaves can be read
             return f"Tensor({kind} without data, '{self.sharding}')"
         if compat.is_tracer(self._array):
             return f"Tensor({kind} traced, '{self.sharding}')"
@@ -237,12 +238,18 @@ def tensor(x: Any, dtype: Any = None) -> Tensor:
     (2,)
     """
     if isinstance(x, Tensor):
-        return x if dtype is None or x.dtype == dtype else Tensor(x._array.astype(dtype), x._held)
+        return x if dtype is None or x.dtype == dtype else _converted(x, dtype)
     if isinstance(x, jax.Array):
         return from_jax(x if dtype is None else x.astype(dtype))
     value = host_array(x, "tensor", dtype)
     held = whole(DeviceMesh.single(inventory.default_device()), value.shape)
     return Tensor(transfer.place(value, held), held)
+
+
+def _converted(t: Tensor, dtype: Any) -> Tensor:
+    """Of another dtype.  Pieces are reduced first: 0.5 and 0.5 make 1, and rounded to integers they make 0."""
+    held = t._held.without_pieces()
+    return Tensor(primitive.transition(t._array, t._held, held).astype(dtype), held)
 
 
 def host_array(x: Any, op: str, dtype: Any = None) -> np.ndarray:
@@ -295,6 +302,8 @@ def from_shards(shards: Sequence[Any], mapping: DeviceMapping, shape: Sequence[i
         if len(arrays) != mapping.mesh.num_devices:
             raise LayoutError(f"{len(arrays)} shards for the {mapping.mesh.num_devices} devices of {mapping.mesh}")
         found = [tuple(part.shape) for part in arrays]
+        if shape is None and isinstance(mapping, TensorLayout) and all(map(is_static, mapping.shape)):
+            shape = mapping.shape
         full = global_shape_from_local(found, mapping.mesh, mapping) if shape is None else tuple(shape)
         layout = mapping.layout(len(full))
         check_rank(layout, full)

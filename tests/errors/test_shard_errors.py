@@ -122,7 +122,7 @@ ROWS = "[8, 8] lying as [dp=2,tp=4] dp,-"  # how a message shows the tensor `row
     Mistake(
         "JAX's spec with unreduced axes, which its entries don't say",
         lambda w: shard(w.rows, w.mesh, jax.sharding.PartitionSpec("dp", unreduced={"tp"})),
-        where="shard(dim_specs=P('dp', unreduced={'tp'})",
+        where="shard(dim_specs=P('dp', unreduced={'tp'}",
         says="has unreduced or reduced axes, which no list of entries can carry",
         shows=ROWS,
         fix="name the unreduced axes beside it: partial= of shard, unreduced= of NamedMapping",

@@ -40,9 +40,19 @@ _HOMES = {
         "reciprocal relu remainder right_shift rint rsqrt sigmoid sign signbit silu sin sinh softplus sqrt "
         "square subtract tan tanh trunc where"
     ),
+    "lamina.ops.apply": "apply",
+    "lamina.ops.spmd": "here spmd",
     "lamina.ops.linalg": "dot einsum matmul outer tensordot",
     "lamina.ops.parts": "from_callback from_local",
+    "lamina.ops.getitem": "nonzero",
+    "lamina.ops.indexing": "dynamic_update_slice one_hot take take_along_axis",
+    "lamina.ops.movement": (
+        "broadcast_to expand_dims matrix_transpose moveaxis ravel reshape squeeze stack swapaxes transpose tril triu"
+    ),
+    "lamina.ops.rearranging": "array_split concatenate diff flip pad repeat roll split tile",
     "lamina.ops.reduction": "all any argmax argmin logsumexp max mean min prod std sum var",
+    "lamina.ops.scans": "cummax cummin cumprod cumsum",
+    "lamina.ops.sorting": "argsort searchsorted sort top_k",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
@@ -63,7 +73,23 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:  # what a type checker and an editor see
     from lamina.checkpoint import *  # noqa: F403
+    from lamina.engine.processes import initialize as initialize
+    from lamina.engine.processes import shutdown as shutdown
     from lamina.errors import *  # noqa: F403
     from lamina.ops import *  # noqa: F403
+    from lamina.ops.apply import *  # noqa: F403
+    from lamina.ops.elementwise import *  # noqa: F403
+    from lamina.ops.getitem import *  # noqa: F403
+    from lamina.ops.indexing import *  # noqa: F403
+    from lamina.ops.linalg import *  # noqa: F403
+    from lamina.ops.movement import *  # noqa: F403
+    from lamina.ops.parts import from_callback as from_callback
+    from lamina.ops.parts import from_local as from_local
+    from lamina.ops.rearranging import *  # noqa: F403
+    from lamina.ops.reduction import *  # noqa: F403
+    from lamina.ops.scans import *  # noqa: F403
+    from lamina.ops.sorting import *  # noqa: F403
+    from lamina.ops.spmd import *  # noqa: F403
+    from lamina.planning import Topology as Topology
     from lamina.sharding import *  # noqa: F403
     from lamina.tensors import *  # noqa: F403

@@ -32,6 +32,12 @@ def _named(name: str) -> Any:
     return method
 
 
+def _called(name: str, *arguments: Any) -> Any:
+    op = _op(name)
+    assert op is not None, name
+    return op(*arguments)
+
+
 def _operator(name: str, swapped: bool = False) -> Any:
     def method(self: Any, other: Any) -> Any:
         if isinstance(other, (str, bytes, dict, list, tuple, set)) or other is None:
@@ -73,6 +79,31 @@ class Operators:
     max, min, any, all = _named("max"), _named("min"), _named("any"), _named("all")
     argmax, argmin = _named("argmax"), _named("argmin")
     astype, conj, clip, dot = _named("astype"), _named("conjugate"), _named("clip"), _named("dot")
+
+    take, repeat, swapaxes, squeeze = _named("take"), _named("repeat"), _named("swapaxes"), _named("squeeze")
+    cumsum, cumprod, sort, argsort = _named("cumsum"), _named("cumprod"), _named("sort"), _named("argsort")
+    ravel, flatten, nonzero = _named("ravel"), _named("ravel"), _named("nonzero")
+
+    def reshape(self, *shape: Any) -> Any:
+        """`lamina.reshape` of this tensor, to sizes or a shape."""
+        return _called("reshape", self, shape[0] if len(shape) == 1 else shape)
+
+    def transpose(self, *axes: Any) -> Any:
+        """`lamina.transpose` of this tensor, by dims or a list of them."""
+        return _called("transpose", self, axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes or None)
+
+    @property
+    def T(self) -> Any:
+        """The dims reversed."""
+        return _called("transpose", self)
+
+    @property
+    def mT(self) -> Any:
+        """The last two dims swapped."""
+        return _called("matrix_transpose", self)
+
+    def __getitem__(self, index: Any) -> Any:
+        return _called("getitem", self, index)
 
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other

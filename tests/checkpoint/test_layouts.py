@@ -97,7 +97,7 @@ def test_every_dtype(tmp_path, dtype, kind):
     axes = {"x": 2, "y": 3}
     trees, expected = {}, {}
     for shape in ((), (5,), (4, 7), (0, 3)):
-        for op in (None, *ops_for(dtype)):
+        for op in (None, *(ops_for(dtype) if shape in ((), (4, 7)) else ())):
             dims = [("y",), () if op else ("x",)][: len(shape)]
             layout = Layout(axes, dims, {"x": op} if op else {})
             value = values(shape, dtype, op)

@@ -394,6 +394,15 @@ def test_distributed_broadcast_takes_host_data_and_the_mesh_around_it():
     assert lamina.distributed_broadcast(3.0).mesh == DeviceMesh.default()
 
 
+def test_distributed_broadcast_of_a_jax_array_stays_on_its_mesh():
+    """A Tensor's did, and an array of JAX that lies on a mesh went to all devices there are."""
+    mesh = mesh_of({"x": 3})
+    array = lamina.shard(values((6, 2)), mesh, ["x"]).jax()
+    found = lamina.distributed_broadcast(array)
+    assert found.mesh == mesh and found.layout.is_replicated
+    np.testing.assert_array_equal(found.numpy(), values((6, 2)))
+
+
 # -- ppermute ---------------------------------------------------------------------------------------------------------
 
 

@@ -19,15 +19,15 @@ from lamina.errors import CheckpointError, with_fix
 
 # What zarr (as tensorstore writes it) has no name for is stored as the bytes that numpy has of it, one per element.
 _BY_BYTE = ("uint2", "uint4", "float8_e4m3", "float4_e2m1fn")
-_MISSING = "checkpoints are written by tensorstore, which isn't installed"
 
 
-def tensorstore() -> Any:
+def tensorstore(op: str = "lamina.checkpoint") -> Any:
     """The module; a CheckpointError that says how to install it."""
     try:
         import tensorstore as module
     except ImportError as error:
-        raise CheckpointError(with_fix(_MISSING, "pip install 'lamina[checkpoint]'")) from error
+        fact = f"{op}: checkpoints are written and read by tensorstore, which isn't installed"
+        raise CheckpointError(with_fix(fact, "pip install 'lamina[checkpoint]'")) from error
     return module
 
 

@@ -33,6 +33,12 @@ class Part:
     def nbytes(self) -> int:
         return prod(place.stop - place.start for place in self.where) * self.record.element.itemsize
 
+    @property
+    def files(self) -> int:
+        """How many tiles it touches; none of them is touched by another part."""
+        tiles = zip(self.where, self.record.tiles.chunk_shape, strict=True)
+        return prod(-(-place.stop // size) - place.start // size for place, size in tiles)
+
 
 def parts_of(record: Record, leaf: Any) -> Iterator[Part]:
     """The parts that this process writes: process 0 numbers on the host, the first holder a block."""

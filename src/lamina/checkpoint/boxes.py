@@ -19,18 +19,17 @@ from lamina.sharding.layout import Block
 Reading = Callable[[], np.ndarray]
 
 
-def start(root: Path, record: Record, box: Block, kept: Mapping[str, slice] | None = None) -> Reading:
+def start(root: Path, record: Record, box: Block, kept: Mapping[str, tuple[int, int]] | None = None) -> Reading:
     """Starts to read a box of a leaf; calling the result waits for it.
 
-    The pieces along the axes in `kept` stay, as dims in front, in mesh order; there, only these of them are read.  The
-    pieces along all other Partial axes are reduced.
+    The pieces along the axes in `kept` stay, as dims in front, in mesh order; of them, only these (start, stop) are
+    read.  The pieces along all other Partial axes are reduced.
     """
     kept, array = kept or {}, record.array(root)
-    assert record.layout is not None
-    partial = [(axis, op, kept.get(axis)) for axis, op in record.layout.partial]
-    counts = zip(partial, record.tiles.pieces, strict=True)
-    lead = tuple(slice(0, count) if mine is None else mine for (_, _, mine), count in counts)
-    sizes = (*(part.stop - part.start for part in lead), *(stop - start for start, stop in box))
+    partial = () if record.layout is None else record.layout.partial
+    pieces = [kept.get(axis, (0, count)) for (axis, _), count in zip(partial, record.tiles.pieces, strict=True)]
+    lead = tuple(slice(*some) for some in pieces)
+    sizes = tuple(stop - start for start, stop in (*pieces, *box))
     runs: list[tuple[tuple[Any, ...], Any]] = []
     if all(sizes):
         runs = [((..., *inside), array.read((*lead, *stored))) for stored, inside in parts(record.tiles, box)]
@@ -42,8 +41,8 @@ def start(root: Path, record: Record, box: Block, kept: Mapping[str, slice] | No
             value = np.empty(sizes, record.element)
             for inside, reading in runs:
                 value[inside] = array.finished(reading)
-        for position, (_, op, mine) in reversed(list(enumerate(partial))):
-            if mine is None:
+        for position, (axis, op) in reversed(list(enumerate(partial))):
+            if axis not in kept:
                 value = _combined(value, op, position)
         return value
 

@@ -15,7 +15,7 @@ from lamina.checkpoint.manifest import Manifest
 from lamina.checkpoint.progress import progress
 from lamina.checkpoint.targets import Finish
 from lamina.checkpoint.together import Meeting
-from lamina.errors import CheckpointError, Problems, explained, fact_and_fix
+from lamina.errors import CheckpointError, Problems, explained, fact_and_fix, with_fix
 
 IN_FLIGHT_BYTES = 512 << 20  # what is read ahead of what is already on its devices
 
@@ -44,7 +44,7 @@ def load(path: str | PathLike[str], like: Any = None, *, step: int | None = None
     >>> lamina.load(run)["step"]
     3
     """
-    tensorstore()
+    tensorstore("load")
     step, directory, what = versions.checked_step(step, "load"), Path(path).absolute(), f"load({str(path)!r})"
     meeting = Meeting(what)
     with explained(what):
@@ -66,7 +66,11 @@ def latest(path: str | PathLike[str]) -> int | None:
 
 
 def _load(folder: Path, like: Any) -> Any:
-    manifest = Manifest.read(folder)
+    try:
+        manifest = Manifest.read(folder)
+    except CheckpointError as error:
+        fact, fix = fact_and_fix(error)
+        raise CheckpointError(with_fix(fact, fix or _another_step(folder))) from error.__cause__
     wanted, rebuild = matching.as_saved(manifest) if like is None else matching.like(manifest, like)
     values: dict[int, Any] = {}
     pending: deque[int] = deque()

@@ -88,7 +88,7 @@ def save(
     """
     global _in_background
     asked, keep = versions.checked_step(step), versions.checked_keep(keep)
-    tensorstore()
+    tensorstore("save")
     _finish_earlier()
     directory, what = Path(path).absolute(), f"save({str(path)!r})"
     meeting = Meeting(what)

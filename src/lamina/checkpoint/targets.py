@@ -19,10 +19,18 @@ from lamina.ops.arguments import relocate
 from lamina.planning.pieces import kept_pieces
 from lamina.sharding import Layout
 from lamina.sharding.layout import Block
-from lamina.sharding.mesh import positions
 from lamina.tensors import Tensor
 
 Finish = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Home:
+    """One device of this process, the box of the tensor that it holds, and which pieces of the Partial axes."""
+
+    device: Any
+    box: Block
+    pieces: tuple[tuple[str, tuple[int, int]], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -34,35 +42,26 @@ class AsTensor:
     def start(self, root: Path, record: Record) -> Finish:
         """Each device reads its own block, with the pieces that stay; the engine makes new pieces on the device."""
         first = _arrival(record, self.held)
-        kept = first.lead
-        readings: dict[tuple[Block, tuple[int, ...]], boxes.Reading] = {}
-        homes: list[tuple[Any, tuple[Block, tuple[int, ...]]]] = []
-        if first.is_local:
-            box = tuple((0, size) for size in first.shape)
-            pieces = {axis: slice(0, first.layout.sizes[axis]) for axis in kept}
-            whole = boxes.start(root, record, box, pieces)
-            return lambda: self._arrived(jax.device_put(_canonical(whole()), first.sharding), first)
-        for device, where in zip(first.mesh.devices, positions(first.mesh), strict=True):
-            real = inventory.resolve(device)
-            if real.process_index != jax.process_index():
-                continue
-            key = first.layout.block(first.shape, where), tuple(where[axis] for axis in kept)
-            if key not in readings:
-                pieces = {axis: slice(where[axis], where[axis] + 1) for axis in kept}
-                readings[key] = boxes.start(root, record, key[0], pieces)
-            homes.append((SingleDeviceSharding(real, memory_kind=first.memory_kind), key))
-        padded = (*(1 for _ in kept), *first.layout.padded_block(first.shape))
+        lead = first.array_shape[: len(first.lead)] if first.is_local else tuple(1 for _ in first.lead)
+        padded = (*lead, *first.layout.padded_block(first.shape))
+        array = _start(root, record, homes(first), padded, first.array_shape, first.sharding)
+        return lambda: relocate(Tensor(array(), first), self.held)
 
-        def finish() -> Tensor:
-            blocks = {key: _padded(_canonical(reading()), padded) for key, reading in readings.items()}
-            arrays = jax.device_put([blocks[key] for _, key in homes], [home for home, _ in homes])
-            array = jax.make_array_from_single_device_arrays(first.array_shape, first.sharding, arrays)
-            return self._arrived(array, first)
 
-        return finish
+@dataclass(frozen=True)
+class AsArray:
+    """A jax.Array with this sharding; `keys` names the generator of random keys."""
 
-    def _arrived(self, array: Any, first: Storage) -> Tensor:
-        return relocate(Tensor(array, first), self.held)
+    sharding: Sharding
+    keys: str = ""
+
+    def start(self, root: Path, record: Record) -> Finish:
+        found = []
+        for device, index in self.sharding.addressable_devices_indices_map(record.shape).items():
+            bounds = (part.indices(size) for part, size in zip(index, record.shape, strict=True))
+            found.append(Home(device, tuple((start, stop) for start, stop, _ in bounds)))
+        array = _start(root, record, found, self.sharding.shard_shape(record.shape), record.shape, self.sharding)
+        return (lambda: jax.random.wrap_key_data(array(), impl=self.keys)) if self.keys else array
 
 
 def _arrival(record: Record, target: Storage) -> Storage:
@@ -76,40 +75,41 @@ def _arrival(record: Record, target: Storage) -> Storage:
     return target.with_layout(Layout(layout.axes, dims, kept))
 
 
+def homes(held: Storage) -> list[Home]:
+    """The devices of this process that hold a part, each with what it holds."""
+    here, devices = jax.process_index(), [inventory.resolve(device) for device in held.mesh.devices]
+    if held.is_local:
+        pieces = tuple((axis, (0, held.layout.sizes[axis])) for axis in held.lead)
+        everything = Home(devices[0], tuple((0, size) for size in held.shape), pieces)
+        return [everything] if devices[0].process_index == here else []
+    found = []
+    for device, where in zip(devices, held.layout.positions(), strict=True):
+        if device.process_index == here:
+            pieces = tuple((axis, (where[axis], where[axis] + 1)) for axis in held.lead)
+            found.append(Home(device, held.layout.block(held.shape, where), pieces))
+    return found
+
+
+def _start(
+    root: Path, record: Record, found: list[Home], padded: tuple[int, ...], shape: tuple[int, ...], sharding: Sharding
+) -> Finish:
+    """Starts to read what these devices hold, each box once; in the end it is the array of this shape and sharding."""
+    keys = dict.fromkeys((home.box, home.pieces) for home in found)
+    readings = {(box, pieces): boxes.start(root, record, box, dict(pieces)) for box, pieces in keys}
+    dtype = jax.dtypes.canonicalize_dtype(record.element)  # 64-bit numbers are 32-bit ones without jax_enable_x64
+
+    def finish() -> Any:
+        blocks = {key: _padded(reading().astype(dtype, copy=False), padded) for key, reading in readings.items()}
+        there = [SingleDeviceSharding(home.device, memory_kind=sharding.memory_kind) for home in found]
+        arrays = jax.device_put([blocks[home.box, home.pieces] for home in found], there)
+        return jax.make_array_from_single_device_arrays(shape, sharding, arrays, dtype=dtype)
+
+    return finish
+
+
 def _padded(block: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     padding = [(0, full - size) for full, size in zip(shape, block.shape, strict=True)]
     return np.pad(block, padding) if any(after for _, after in padding) else block
-
-
-def _canonical(value: np.ndarray) -> np.ndarray:
-    """What JAX makes of it: 64-bit numbers are 32-bit ones unless jax_enable_x64 is set."""
-    return value.astype(jax.dtypes.canonicalize_dtype(value.dtype), copy=False)
-
-
-@dataclass(frozen=True)
-class AsArray:
-    """A jax.Array with this sharding; `keys` names the generator of random keys."""
-
-    sharding: Sharding
-    keys: str = ""
-
-    def start(self, root: Path, record: Record) -> Finish:
-        readings: dict[Block, boxes.Reading] = {}
-        homes = []
-        for device, index in self.sharding.addressable_devices_indices_map(record.shape).items():
-            places = (part.indices(size)[:2] for part, size in zip(index, record.shape, strict=True))
-            box = tuple(places)
-            if box not in readings:
-                readings[box] = boxes.start(root, record, box)
-            homes.append((SingleDeviceSharding(device, memory_kind=self.sharding.memory_kind), box))
-
-        def finish() -> Any:
-            blocks = {box: _canonical(reading()) for box, reading in readings.items()}
-            arrays = jax.device_put([blocks[box] for _, box in homes], [home for home, _ in homes])
-            array = jax.make_array_from_single_device_arrays(record.shape, self.sharding, arrays)
-            return jax.random.wrap_key_data(array, impl=self.keys) if self.keys else array
-
-        return finish
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ class Meeting:
     def __init__(self, what: str) -> None:
         self.what, self.rank, self.count = what, jax.process_index(), jax.process_count()
         self._number, self._rounds = next(_numbers), itertools.count()
+        self._read: str | None = None
 
     @property
     def leads(self) -> bool:
@@ -65,9 +66,13 @@ class Meeting:
 
     def _exchange(self, words: Any) -> list[Any]:
         client = compat.coordination_client()
-        topic = f"lamina/checkpoint/{self._number}/{next(self._rounds)}"
-        client.key_value_set(f"{topic}/{self.rank}", json.dumps(words))
-        return [json.loads(self._hear(client, f"{topic}/{rank}", rank)) for rank in range(self.count)]
+        key = f"lamina/checkpoint/{self._number}/{next(self._rounds)}/"
+        client.key_value_set(f"{key}{self.rank}", json.dumps(words))
+        said = [json.loads(self._hear(client, f"{key}{rank}", rank)) for rank in range(self.count)]
+        if self._read is not None:  # whoever speaks in this round has heard all of the one before
+            client.key_value_delete(f"{self._read}{self.rank}")
+        self._read = key
+        return said
 
     def _hear(self, client: Any, key: str, rank: int) -> str:
         patience = float(os.environ.get(TIMEOUT, "600"))

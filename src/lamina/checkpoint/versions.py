@@ -87,7 +87,10 @@ def begin(path: Path, step: int | None) -> int:
     if number in there:
         fact = f"step {number} is there already: {folder(path, number)}"
         raise CheckpointError(with_fix(fact, "save another step, or delete that folder first"))
+    if path.exists() and not path.is_dir():
+        raise CheckpointError(with_fix(f"{str(path)!r} is a file", "name a directory; it may be a new one"))
     path.mkdir(parents=True, exist_ok=True)
+    sync(path.parent)
     for entry in path.iterdir():
         if entry.name.startswith((_SAVING, _DELETED)):
             shutil.rmtree(entry)

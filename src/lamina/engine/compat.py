@@ -8,13 +8,14 @@ know which array axis a tensor dim is, and `trace_state_clean`, which only makes
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from typing import Any
 
 import jax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
-from jax.sharding import AxisType, Mesh
+from jax.sharding import AbstractMesh, AxisType, Mesh
 
 try:
     from jax._src.core import trace_state_clean as nothing_is_traced
@@ -27,6 +28,7 @@ except ImportError:
 
 __all__ = [
     "Primitive",
+    "abstract_mesh",
     "ad",
     "at_once",
     "backends_are_used",
@@ -42,6 +44,7 @@ __all__ = [
     "queue_is_unsafe",
     "shard_map",
     "use_gloo",
+    "varying",
     "wide_numbers",
 ]
 
@@ -67,7 +70,7 @@ def at_once(function: Callable) -> Callable:
     return run
 
 
-def shard_map(body: Callable, mesh: Mesh, in_specs: Any, out_specs: Any, knows_varying: bool = False) -> Callable:
+def shard_map(body: Callable, mesh: Any, in_specs: Any, out_specs: Any, knows_varying: bool = False) -> Callable:
     """Runs `body` on every device's block.
 
     With `knows_varying` JAX tracks along which axes values differ, so that the transpose of what is the same everywhere
@@ -78,6 +81,20 @@ def shard_map(body: Callable, mesh: Mesh, in_specs: Any, out_specs: Any, knows_v
 
 def make_mesh(devices: Any, names: tuple[str, ...]) -> Mesh:
     return Mesh(devices, names, axis_types=(AxisType.Auto,) * len(names))
+
+
+def varying(x: Any, axes: tuple[str, ...]) -> Any:
+    """x as something that may differ along these axes of a `shard_map` that follows that."""
+    for axis in axes:
+        with suppress(ValueError):  # where it varies already; how to ask differs between versions
+            x = jax.lax.pcast(x, axis, to="varying")
+    return x
+
+
+def abstract_mesh(axes: tuple[tuple[str, int], ...]) -> AbstractMesh:
+    """A mesh without devices, to trace on."""
+    names, sizes = tuple(name for name, _ in axes), tuple(size for _, size in axes)
+    return AbstractMesh(sizes, names, axis_types=(AxisType.Auto,) * len(names))
 
 
 def queue_is_unsafe() -> bool:

@@ -32,7 +32,7 @@ class Computation:
     required: tuple[Storage | None, ...]
     results: tuple[Storage, ...]
     fill: Fill | None = None
-    communicates: bool = False  # does the body itself?
+    received: float = 0.0  # elements that the body's own collectives make a device receive, on the mean
 
     def __repr__(self) -> str:
         """The same in every process; the body is told by the op's name."""
@@ -47,7 +47,7 @@ class Computation:
     @property
     def is_silent(self) -> bool:
         """Does nothing move between devices?"""
-        return not self.communicates and all(
+        return not self.received and all(
             source is required for source, required in zip(self.sources, self.required, strict=True)
         )
 

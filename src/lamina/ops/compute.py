@@ -38,14 +38,15 @@ class Kernel:
 
     `rule(shapes, *params)` gives its factors (the operands that are Python numbers have shape ()).  `body(here,
     *blocks, *params)` computes one device's blocks.  `fill(dtype)` is what padding is filled with before the body sees
-    it; without one the body doesn't read it.  `communicates`: the body itself uses collectives.
+    it; without one the body doesn't read it.  `receives(required, results, *params)`: the elements that the body's own
+    collectives make a device receive, on the mean.
     """
 
     name: str
     rule: Callable[..., Factors]
     body: Body
     fill: Fill | None = None
-    communicates: bool = False
+    receives: Callable[..., float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +133,8 @@ def _decide(kernel: Kernel, known: tuple[tuple[Storage | None, Any], ...], param
             for layout, shape in zip(way.results, factors.result_shapes, strict=True)
         )
     body = _with_params(kernel.body, params)
-    computation = Computation(kernel.name, body, sources, required, results, kernel.fill, kernel.communicates)
+    received = kernel.receives(required, results, *params) if kernel.receives else 0.0
+    computation = Computation(kernel.name, body, sources, required, results, kernel.fill, received)
     return Decision(kernel, computation, itemsizes, computed(computation))
 
 
@@ -173,7 +175,7 @@ def together(name: str, operands: Sequence[Any]) -> list[Any]:
     Plain arrays join the Tensors' mesh, copied to each device.  Tensors on different meshes are an error: which of
     them should move is the user's to say.
     """
-    mesh = _one_mesh(name, operands)
+    mesh = one_mesh(name, operands)
     found: list[Any] = []
     for x in operands:
         if type(x) in _NUMBERS and len(operands) > 1:
@@ -184,7 +186,7 @@ def together(name: str, operands: Sequence[Any]) -> list[Any]:
             found.append(tensor(x))
         else:
             found.append(_joined(name, x, mesh))
-    return _on_one_mesh(found) if mesh is None else found
+    return _onone_mesh(found) if mesh is None else found
 
 
 def as_tensors(name: str, operands: Sequence[Any]) -> list[Tensor]:
@@ -197,7 +199,7 @@ def as_tensors(name: str, operands: Sequence[Any]) -> list[Tensor]:
     return together(name, made) if arrays else [tensor(x) for x in operands]
 
 
-def _one_mesh(name: str, operands: Sequence[Any]) -> DeviceMesh | None:
+def one_mesh(name: str, operands: Sequence[Any]) -> DeviceMesh | None:
     meshes = {x.mesh: x for x in operands if isinstance(x, Tensor)}
     if len(meshes) > 1:
         lies = "; ".join(f"{described(x._held)} on {mesh!r}" for mesh, x in meshes.items())
@@ -215,7 +217,7 @@ def _joined(name: str, x: Any, mesh: DeviceMesh) -> Tensor:
     return relocate(value, whole(mesh, value.shape))
 
 
-def _on_one_mesh(found: list[Any]) -> list[Any]:
+def _onone_mesh(found: list[Any]) -> list[Any]:
     """Plain arrays only: those on one device join those on several."""
     meshes = {x.mesh for x in found if isinstance(x, Tensor) and not x.mesh.is_single}
     if len(meshes) != 1:

@@ -14,7 +14,7 @@ from lamina.errors import LayoutError, Problems, explained, with_fix
 from lamina.ops.arguments import as_data, as_tensor, decided_once, described, dim_of, relayout, relocate, shape_of
 from lamina.sharding import DeviceMesh
 from lamina.sharding.mesh import ambient_mesh, as_mesh
-from lamina.tensors import Tensor
+from lamina.tensors import Tensor, from_jax
 
 
 def all_gather(sharded_tensor: Any, axis: int | None = None, *, physical_axis: int | None = None) -> Tensor:
@@ -144,6 +144,7 @@ def distributed_broadcast(x: Any, mesh: DeviceMesh | None = None) -> Tensor:
     """
     x = as_data(x, "distributed_broadcast")
     if mesh is None:
+        x = from_jax(x) if isinstance(x, jax.Array) else x
         own = x.mesh if isinstance(x, Tensor) and not x.mesh.is_single else None
         mesh = own or ambient_mesh() or DeviceMesh.default()
     with explained("distributed_broadcast(x, mesh)", mesh=mesh):

@@ -58,6 +58,14 @@ def report(computation: Computation, itemsizes: tuple[float, ...]) -> None:
         total = sum(plan.bytes_received.mean for plan in plans)
         facts.append(f"{computation.name} moves operand {i}, {described(source)}: {steps}, {total:.0f} B per device")
         fixes.append(explicit_call(required))
+    if computation.received:
+        total = computation.received * max(itemsizes)
+        given = [f"operand {i}, {described(held)}" for i, held in enumerate(computation.sources) if held]
+        facts.append(
+            f"{computation.name} passes entries of a split dim between devices, {total:.0f} B per device: "
+            f"{' and '.join(given)}"
+        )
+        fixes.append("lamina.all_gather(operand, dim)")
     if not facts:
         return
     calls = " and ".join(dict.fromkeys(fixes))

@@ -91,14 +91,17 @@ def _roles(factors: Factors, layouts: Sequence[Layout], axis: str) -> list[Role]
 def _homes(
     factors: Factors, dims: tuple, entry: tuple[str, ...], axes: Axes, axis: str, sizes: Mapping[str, int]
 ) -> Iterator[str]:
-    """The factors that an axis of this dim may split: the one that it splits now, else those of the other dims."""
+    """The factors that an axis of this dim may split: the one that it splits now, else those of the other dims.
+
+    Where dims are cut and joined the result may not be able to say the split that is there now: then the others, too.
+    """
     placed = factors.placed(entry, axes, sizes)
     if placed is None and entry:  # blocks cross a factor's end; the major one alone may still do
         placed = factors.placed(entry, (axis,), sizes)
     now = next((factor for factor, own in (placed or {}).items() if axis in own), None)
     if now is not None and now not in factors.whole:
         yield now
-    else:
+    if now is None or now in factors.whole or factors.sizes:
         others = (other[0] for other in dims if other and other != entry)
         yield from (factor for factor in others if factor in factors.kept and factor not in factors.whole)
 

@@ -29,7 +29,7 @@ _HOMES = {
     "lamina.checkpoint": "latest load save",
     "lamina.ops": (
         "accelerator all_gather all_reduce all_to_all calibrate cpu distributed_broadcast explain gpu on_reshard "
-        "ppermute reduce_scatter reshard shard to_device transfer_to"
+        "ppermute random reduce_scatter reshard shard to_device transfer_to"
     ),
     "lamina.ops.elementwise": (
         "absolute add angle arccos arccosh arcsin arcsinh arctan arctan2 arctanh astype bitwise_and "
@@ -44,6 +44,9 @@ _HOMES = {
     "lamina.ops.spmd": "here spmd",
     "lamina.ops.linalg": "dot einsum matmul outer tensordot",
     "lamina.ops.parts": "from_callback from_local",
+    "lamina.ops.nn": (
+        "attention embedding layer_norm log_softmax rms_norm softmax softmax_cross_entropy_with_integer_labels unstack"
+    ),
     "lamina.ops.getitem": "nonzero",
     "lamina.ops.indexing": "dynamic_update_slice one_hot take take_along_axis",
     "lamina.ops.movement": (
@@ -83,6 +86,7 @@ if TYPE_CHECKING:  # what a type checker and an editor see
     from lamina.ops.indexing import *  # noqa: F403
     from lamina.ops.linalg import *  # noqa: F403
     from lamina.ops.movement import *  # noqa: F403
+    from lamina.ops.nn import *  # noqa: F403
     from lamina.ops.parts import from_callback as from_callback
     from lamina.ops.parts import from_local as from_local
     from lamina.ops.rearranging import *  # noqa: F403

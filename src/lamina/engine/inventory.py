@@ -108,6 +108,11 @@ def jax_mesh(mesh: DeviceMesh) -> Any:
     return compat.make_mesh(np.array([resolve(d) for d in mesh.devices]).reshape(mesh.mesh_shape), mesh.axis_names)
 
 
+def processes_of(mesh: DeviceMesh) -> np.ndarray:
+    """The number of the process that each position's device belongs to, in the mesh's shape."""
+    return np.array([resolve(device).process_index for device in mesh.devices]).reshape(mesh.mesh_shape)
+
+
 @lru_cache(maxsize=256)
 def mesh_of(mesh: Any) -> DeviceMesh:
     """Lamina's mesh over the same devices as JAX's."""

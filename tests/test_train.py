@@ -1,4 +1,4 @@
-"""examples/train.py: its losses are those of one device on every mesh, its state stays where it lies, the command runs."""
+"""examples/train.py: one device's losses on every mesh, a state that keeps its layouts, a command that resumes."""
 
 from __future__ import annotations
 
@@ -74,9 +74,33 @@ def layouts(state: Any) -> list[Any]:
     return [leaf.sharding if isinstance(leaf, lamina.Tensor) else None for leaf in leaves]
 
 
-def test_the_command_trains():
+def command(*arguments: Any) -> str:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "JAX_PLATFORMS": "cpu"}
-    command = [sys.executable, ROOT / "examples" / "train.py", "--mesh", "dp=2,tp=2", "--steps", "2"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    line = [sys.executable, ROOT / "examples" / "train.py", *map(str, arguments)]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert "loss" in done.stdout and "tokens/s" in done.stdout
+    assert not done.stderr
+    return done.stdout
+
+
+def test_the_command_trains_and_goes_on_where_it_stopped(tmp_path):
+    first = command("--mesh", "dp=2,tp=2", "--steps", 3, "--checkpoint", tmp_path)
+    assert "from step 0" in first and "tokens/s" in first
+    second = command("--steps", 5, "--simulated", "--checkpoint", tmp_path)  # on another mesh
+    assert "from step 3" in second and "5/5" in second
+    assert lamina.latest(tmp_path) == 5
+
+
+def test_a_state_that_was_saved_goes_on_as_if_it_had_never_stopped(tmp_path):
+    """On another mesh, too."""
+    mesh = lamina.DeviceMesh.simulated((1, 1), ("dp", "tp"))
+    step = train.stepper(CONFIG)
+    state = train.started(train.initial(CONFIG, CHARACTERS, mesh))
+    pieces = train.batches(TEXT, CONFIG, mesh)
+    state, _ = step(state, next(pieces))
+    lamina.save(tmp_path, state, step=1)
+    other = lamina.DeviceMesh.create((2, 2), ("dp", "tp"))
+    resumed = lamina.load(tmp_path, train.started(train.initial(CONFIG, CHARACTERS, other)))
+    _, expected = step(state, next(pieces))
+    _, found = train.stepper(CONFIG)(resumed, next(train.batches(TEXT, CONFIG, other, first=1)))
+    np.testing.assert_allclose(found, expected, rtol=2e-5)

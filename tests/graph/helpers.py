@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamina.graph import DeviceRef, Graph, InferenceSession, Signals, TensorType
+from lamina.graph import DeviceRef, Graph, InferenceSession, TensorType
 
 ALL = [DeviceRef.CPU(i) for i in range(8)]
 DTYPES = ("float32", "bfloat16", "float16", "int32", "int8", "uint8", "bool", "complex64")
@@ -29,7 +29,9 @@ def data(shape: Sequence[int], dtype: Any = "float32", seed: int = 0) -> np.ndar
     return (numbers % 5 if kind.kind == "u" else numbers).astype(kind)
 
 
-def run(build: Callable[..., Any], inputs: Sequence[np.ndarray], places: Sequence[Any], symbols: Any = None) -> list[Any]:
+def run(
+    build: Callable[..., Any], inputs: Sequence[np.ndarray], places: Sequence[Any], symbols: Any = None
+) -> list[Any]:
     """The outputs of the graph that `build` traces, as numpy arrays; `symbols` names the inputs' dims."""
     shapes = symbols or [x.shape for x in inputs]
     kinds = [TensorType(x.dtype, s, d) for x, s, d in zip(inputs, shapes, places, strict=True)]
@@ -38,12 +40,7 @@ def run(build: Callable[..., Any], inputs: Sequence[np.ndarray], places: Sequenc
 
 
 def check_place(t: Any, value: Any) -> np.ndarray:
-    """The number's on the host; it must have come from the device, and have the dtype and shape, that the graph said."""
+    """The numbers; they must lie on the device, and have the dtype, that the graph said."""
     assert t.device == value.device and t.dtype == jnp.dtype(value.dtype), (t, value)
     assert t.jax().devices() == {jax.devices()[value.device.id]}
     return t.numpy()
-
-
-def with_signals(build: Callable[..., Any], count: int, places: Sequence[Any]) -> Any:
-    """A graph whose first `count` inputs are tensors, the others signal buffers on `places`."""
-    return Signals(places).input_types(), lambda *values: build(list(values[:count]), list(values[count:]))

@@ -81,9 +81,7 @@ def test_distributed_scatter(count, chunks):
     if count % chunks:
         pytest.skip("the devices come in equal groups")
     homes, inputs = devices(count), [data((2 + i, 3), seed=i) for i in range(chunks)]
-    found = run(
-        lambda *xs: ops.distributed_scatter(xs, None, devices=homes), inputs, [homes[count // 2]] * chunks
-    )
+    found = run(lambda *xs: ops.distributed_scatter(xs, None, devices=homes), inputs, [homes[count // 2]] * chunks)
     for i, one in enumerate(found):
         np.testing.assert_array_equal(one, inputs[i // (count // chunks)])
 

@@ -34,6 +34,7 @@ from lamina.graph.graph import Graph, distributed
 from lamina.graph.reader import parse_graph
 from lamina.graph.session import InferenceSession, Model
 from lamina.graph.signals import Signals
+from lamina.graph.stages import Move, Region, Segment
 from lamina.graph.values import BufferValue, DistributedValue, TensorValue, Value
 from lamina.sharding import BufferType, Dim, SymbolicDim, TensorType
 from lamina.sharding.shape import Shape
@@ -48,6 +49,9 @@ __all__ = [
     "Graph",
     "InferenceSession",
     "Model",
+    "Move",
+    "Region",
+    "Segment",
     "Shape",
     "Signals",
     "SymbolicDim",

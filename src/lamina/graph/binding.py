@@ -8,16 +8,17 @@ from typing import Any
 import jax
 import numpy as np
 
-from lamina.engine import compat, reading, transfer, whole
+from lamina.engine import compat, primitive, reading, transfer, whole
 from lamina.engine.storage import Storage, storage
+from lamina.engine.storage import whole as whole_storage
 from lamina.errors import LayoutError, Problems, with_fix
 from lamina.graph.buffers import Buffer
 from lamina.graph.graph import Graph
-from lamina.graph.held import Member, array_of, tensor_family
-from lamina.sharding import BufferType, DistributedType, TensorType
+from lamina.graph.held import Member, array_of, is_inside_jit, tensor_family
+from lamina.sharding import BufferType, DeviceMesh, DistributedType, TensorType
 from lamina.sharding.dims import SymbolicDim, is_static, substitute
 from lamina.sharding.shape import Shape
-from lamina.tensors import Tensor
+from lamina.tensors import Tensor, from_jax
 
 Type = TensorType | BufferType
 
@@ -110,20 +111,24 @@ class Binding:
             self._put(number, part, where)
 
     def _take_distributed(self, argument: Any, numbers: tuple[int, ...], kind: DistributedType, where: str) -> None:
-        """A list of local values, or the whole from the host."""
+        """A list of local values, or all of it: from the host, or from wherever JAX has it."""
         if isinstance(argument, (list, tuple)) and len(argument) == len(numbers):
             for number, part in zip(numbers, argument, strict=True):
                 self._put(number, array_of(part), where)
             return
         value = array_of(argument)
-        if isinstance(value, jax.Array):
-            fix = "pass a Tensor (lamina.shard), a list of its local values, or a numpy array"
-            self.problems.add(f"{where} is {kind!r}, not a jax.Array of shape {value.shape}", fix)
+        if value.ndim != kind.rank:
+            self._match(Shape(kind.shape), value.shape, where)
             return
-        self._match(Shape(kind.shape), value.shape, where)
         mapping = kind.mapping
-        held = storage(mapping.mesh, mapping.layout(value.ndim), value.shape, mapping.memory_kind)
-        self._take_tensor(Tensor(transfer.place(value, held), held), numbers, kind, where)
+        target = storage(mapping.mesh, mapping.layout(value.ndim), value.shape, mapping.memory_kind)
+        if is_inside_jit(value):
+            self._match(Shape(kind.shape), value.shape, where)
+            one = whole_storage(DeviceMesh.single(mapping.mesh.devices[0]), value.shape)
+            for number, part in zip(numbers, whole.cut(whole.convert(value, one, target), target), strict=True):
+                self._put(number, part, where)
+            return
+        self._take_tensor(Tensor(_relocated(value, target), target), numbers, kind, where)
 
     def _put(self, number: int, value: Any, where: str, shape: Any = None, dtype: Any = None) -> None:
         kind = self.types[number]
@@ -179,6 +184,16 @@ def _block_shape(shape: Sequence[int], spec: Any, mesh: Any) -> tuple[int, ...]:
         for axis in () if entry is None else (entry,) if isinstance(entry, str) else entry:
             counts[dim] *= sizes[axis]
     return tuple(size // count for size, count in zip(shape, counts, strict=True))
+
+
+def _relocated(value: Any, target: Storage) -> Any:
+    """An array, from the host or from JAX's devices, as `target` says."""
+    if not isinstance(value, jax.Array):
+        return transfer.place(value, target)
+    t = from_jax(value)
+    if t.mesh == target.mesh:
+        return primitive.transition(t._array, t._held, target)
+    return primitive.transfer(t._array, t._held, target)
 
 
 def _shards(t: Tensor) -> list[Any]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from lamina.errors import LayoutError, Problems, explained, with_fix
 from lamina.graph.nodes import Node, Type
-from lamina.graph.ordering import check_meeting, check_order
+from lamina.graph.ordering import Meetings, check_meeting, check_turns
 from lamina.graph.values import BufferValue, DistributedValue, TensorValue, Value
 from lamina.sharding import BufferType, DistributedBufferType, DistributedType, TensorType
 from lamina.sharding.shape import Shape
@@ -37,7 +37,7 @@ class Graph:
     ...     graph.output(graph.inputs[0] * 2)
     >>> print(graph)
     graph double(%0: float32[n] @ CPU(0)) {
-      %1 = constant {dtype='float32', value=2.0} : float32[] @ CPU(0)
+      %1 = constant() {dtype='float32', value=2.0} : float32[] @ CPU(0)
       %2 = mul(%0, %1) : float32[n] @ CPU(0)
       output(%2)
     }
@@ -53,6 +53,7 @@ class Graph:
         self.output_groups: list[tuple[tuple[int, ...], DistributedType | None]] | None = None
         self.constants: dict[str, np.ndarray] = {}
         self.functions: dict[str, Callable[..., Any]] = {}
+        self._meetings = Meetings()
         self._outer: list[Any] = []
         self.inputs = [self._input(i, kind) for i, kind in enumerate(input_types)]
         if forward is not None:
@@ -148,21 +149,19 @@ class Graph:
         with problems.caught():
             check_meeting(op, settings.get("devices", [value.device for value in inputs]), signals)
         problems.check()
-        uses = tuple(turns) if turns is not None else tuple(self._uses(buffer.number) for buffer in signals)
+        meeting = tuple(buffer.number for buffer in signals)
+        uses = self._meetings.next_turns(meeting) if turns is None else tuple(turns)
         results = [self._new(kind) for kind in kinds]
         numbers = tuple(value.number for value in inputs), tuple(value.number for value in results)
-        node = Node(op, *numbers, tuple(sorted(settings.items())), tuple(buffer.number for buffer in signals), uses)
+        node = Node(op, *numbers, tuple(sorted(settings.items())), meeting, uses)
         self.nodes.append(node)
         try:
-            check_order(self.nodes)
+            self._meetings.check(node, self.nodes)
         except LayoutError:
             self.nodes.pop()  # a failed op leaves the graph as it was
             del self.types[len(self.types) - len(results) :]
             raise
         return results
-
-    def _uses(self, buffer: int) -> int:
-        return sum(node.signals.count(buffer) for node in self.nodes)
 
     def _check_mine(self, values: Iterable[Value], op: str) -> None:
         for value in values:
@@ -200,7 +199,7 @@ class Graph:
                     raise LayoutError(f"its results are {_listed(expected)}, not {_listed(written)}")
                 inputs, signals = [self.value(n) for n in node.inputs], [self.value(n) for n in node.signals]
                 check_meeting(node.op, node.settings.get("devices", [value.device for value in inputs]), signals)
-        check_order(self.nodes)
+        check_turns(self.nodes)
 
     # -- how it shows itself ----------------------------------------------------------------------------------------
 

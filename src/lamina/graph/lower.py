@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lamina.errors import LayoutError, explained, with_fix
+from lamina.errors import LayoutError, explained
 from lamina.graph.graph import Graph
 from lamina.graph.nodes import Collective, Local, Mutation, Node, Op
 from lamina.graph.ops import OPS

@@ -11,6 +11,7 @@ things can go wrong, and both are refused when the graph is built or read:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
@@ -37,35 +38,55 @@ def check_meeting(op: str, devices: Sequence[Device], signals: Sequence[BufferVa
     problems.check()
 
 
-def check_order(nodes: Sequence[Node]) -> None:
-    """LayoutError if the newest collective, or any two, disagree about the order."""
-    meetings = [node for node in nodes if node.signals]
-    if not meetings or nodes[-1].signals == ():
-        return
-    _check_ranks(meetings)
-    _check_turns(nodes, meetings)
+class Meetings:
+    """Who meets on which buffers, as far as a graph has grown.
+
+    `uses` counts the turns taken on each buffer.  As long as every collective takes the next one (`is_plain`), the
+    order of the nodes is an order for all devices, and there is nothing to search for.
+    """
+
+    def __init__(self) -> None:
+        self.uses: Counter[int] = Counter()
+        self.groups: dict[tuple[int, ...], str] = {}
+        self.is_plain = True
+
+    def next_turns(self, signals: Sequence[int]) -> tuple[int, ...]:
+        return tuple(self.uses[buffer] for buffer in signals)
+
+    def check(self, node: Node, nodes: Sequence[Node]) -> None:
+        """LayoutError if the newest node of a graph disagrees with the others about the order; else it is taken in."""
+        if not node.signals:
+            return
+        for group, op in self.groups.items():
+            _check_ranks(node, group, op)
+        is_next = node.turns == self.next_turns(node.signals)
+        if not (self.is_plain and is_next):
+            check_turns(nodes)
+        self.is_plain &= is_next
+        self.groups.setdefault(node.signals, node.op)
+        self.uses.update(node.signals)
 
 
-def _check_ranks(meetings: Sequence[Node]) -> None:
-    last = meetings[-1]
-    for earlier in meetings[:-1]:
-        common = [buffer for buffer in earlier.signals if buffer in last.signals]
-        now = [buffer for buffer in last.signals if buffer in common]
-        if common != now:
-            fact = (
-                f"{last.op} lists the signal buffers {_listed(now)} in another order than {earlier.op} "
-                f"before it, {_listed(common)}: each device would meet the others under another rank"
-            )
-            raise LayoutError(with_fix(fact, f"list them as {_listed(common)}, or take buffers of their own"))
+def _check_ranks(node: Node, group: tuple[int, ...], op: str) -> None:
+    common = [buffer for buffer in group if buffer in node.signals]
+    now = [buffer for buffer in node.signals if buffer in common]
+    if common != now:
+        fact = (
+            f"{node.op} lists the signal buffers {_listed(now)} in another order than {op} before it, "
+            f"{_listed(common)}: each device would meet the others under another rank"
+        )
+        raise LayoutError(with_fix(fact, f"list them as {_listed(common)}, or take buffers of their own"))
 
 
-def _check_turns(nodes: Sequence[Node], meetings: Sequence[Node]) -> None:
+def check_turns(nodes: Sequence[Node]) -> None:
+    """LayoutError if the turns, with what is computed from what, say that somebody waits for itself."""
     after: dict[int, set[int]] = {id(node): set() for node in nodes}
     turns: dict[int, dict[int, Node]] = {}
-    for node in meetings:
+    for node in nodes:
         for buffer, turn in zip(node.signals, node.turns, strict=True):
             if (other := turns.setdefault(buffer, {}).setdefault(turn, node)) is not node:
-                raise LayoutError(f"{other.op} and {node.op} both take turn {turn} on %{buffer}")
+                fact = f"{other.op} and {node.op} both take turn {turn} on %{buffer}"
+                raise LayoutError(with_fix(fact, "number the turns on each buffer 0, 1, 2, …"))
     for by_turn in turns.values():
         order = [by_turn[turn] for turn in sorted(by_turn)]
         for first, then in pairwise(order):

@@ -48,7 +48,7 @@ def parse_graph(
     True
     >>> parse_graph("graph g(%0: int32[n @ CPU(0)) {}")
     Traceback (most recent call last):
-    lamina.errors.SpecSyntaxError: expected ']' at column 32 of 'graph g(%0: int32[n @ CPU(0)) {}'
+    lamina.errors.SpecSyntaxError: expected ']' at column 33 of 'graph g(%0: int32[n @ CPU(0)) {}'
     """
     return _Reader(text, dict(constants or {}), dict(functions or {})).graph()
 
@@ -215,7 +215,7 @@ class _Reader:
             kinds.append(self.kind())
         self.check_names(op, attributes)
         with explained(f"line {self.text.count(chr(10), 0, start) + 1} ({op})", only=LaminaError):
-            found = graph.add(op, inputs, attributes | _restored(op, kinds), signals, turns)
+            found = graph.add(op, inputs, attributes | _restored(op, attributes, kinds), signals, turns)
             written = list(zip(results, kinds, strict=True))
             if [(value.number, value.type) for value in found] != written:
                 shown = ", ".join(map(repr, found)) or "nothing"
@@ -263,10 +263,10 @@ def _split(text: str) -> list[str]:
     return parts if text.strip() else []
 
 
-def _restored(op: str, kinds: list[Any]) -> dict[str, Any]:
+def _restored(op: str, attributes: dict[str, Any], kinds: list[Any]) -> dict[str, Any]:
     """The attributes that the text leaves out because the types of the results say them."""
     if op in ("constant", "dim", "shape", "transfer_to"):
-        shape = {"shape": tuple(kinds[0].shape)} if op == "constant" else {}
+        shape = {"shape": tuple(kinds[0].shape)} if "name" in attributes else {}
         return {"device": kinds[0].device, **shape}
     if op in ("distributed_broadcast", "distributed_scatter", "shard_and_stack"):
         return {"devices": tuple(kind.device for kind in kinds)}

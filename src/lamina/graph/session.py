@@ -165,7 +165,9 @@ class Executable:
             logical(self.lowered, env)
         outputs = [self._result(env, ns, target, placed) for ns, target in self.outputs]
         if donate and not traced:
-            outputs = [_own(t) if self.shared & set(ns) else t for t, (ns, _) in zip(outputs, self.outputs, strict=True)]
+            outputs = [
+                _own(t) if self.shared & set(ns) else t for t, (ns, _) in zip(outputs, self.outputs, strict=True)
+            ]
         stored = {}
         for numbers, target in self.stored:
             last = tuple(self.lowered.stored.get(n, n) for n in numbers)

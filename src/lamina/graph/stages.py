@@ -12,7 +12,7 @@ so stages go level by level; JAX starts them one after the other without waiting
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,14 +69,14 @@ class _Staging:
 
     def staged(self, instructions: Sequence[Instruction], apart: bool) -> tuple[Stage, ...]:
         """`apart`: collectives in lock-step are stages of their own, too."""
+
+        def is_move(one: Instruction) -> bool:
+            return isinstance(one.op, Collective) and (apart or not is_lockstep(one, self.types))
+
         levels: dict[int, list[Instruction]] = {}
         moves: dict[int, list[Instruction]] = {}
-        above: dict[int, int] = {}
-        for one in instructions:
-            level = max((above.get(number, 0) for number in one.inputs), default=0)
-            is_move = isinstance(one.op, Collective) and (apart or not is_lockstep(one, self.types))
-            (moves if is_move else levels).setdefault(level, []).append(one)
-            above |= dict.fromkeys(one.outputs, level + is_move)
+        for one, level in zip(instructions, _levels(instructions, is_move), strict=True):
+            (moves if is_move(one) else levels).setdefault(level, []).append(one)
         found: list[Stage] = []
         for level in range(max([*levels, *moves], default=-1) + 1):
             for part in self._components(levels.get(level, [])):
@@ -181,6 +181,23 @@ class _Program:
                 self.made.append(number)
             self.text.append((one.key, operands, tuple(_kind(staging.types[number]) for number in outputs)))
             self.body.append(Instruction(one.name, one.op, one.attributes, inputs, outputs))
+
+
+def _levels(instructions: Sequence[Instruction], is_move: Callable[[Instruction], bool]) -> list[int]:
+    """How many moves are before each; what has no operands waits for the first that uses it."""
+    above: dict[int, int] = {}
+    levels = []
+    for one in instructions:
+        levels.append(max((above.get(number, 0) for number in one.inputs), default=0))
+        above |= dict.fromkeys(one.outputs, levels[-1] + is_move(one))
+    first: dict[int, int] = {}
+    for one, level in zip(instructions, levels, strict=True):
+        for number in one.inputs:
+            first[number] = min(level, first.get(number, level))
+    return [
+        level if one.inputs else min((first[n] for n in one.outputs if n in first), default=level)
+        for one, level in zip(instructions, levels, strict=True)
+    ]
 
 
 def _uses(instructions: Iterable[Instruction]) -> Counter[int]:

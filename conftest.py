@@ -33,6 +33,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--exhaustive", action="store_true", help="run every test marked `exhaustive`, not a sample")
+    parser.addoption("--update-golden", action="store_true", help="write the golden texts of tests/golden anew")
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -14,7 +14,6 @@ from rich.padding import Padding
 from rich.text import Text
 
 import lamina
-from lamina.planning import plan
 from lamina.viz import picture, plan_table
 
 console = Console(highlight=False)
@@ -49,7 +48,7 @@ def layouts(a: np.ndarray, b: np.ndarray, mesh: lamina.DeviceMesh) -> lamina.Ten
     check("x.shards[5] == a[4:8]", x.shards[5], a[4:8])
 
     y = lamina.shard(x, mesh, [None, ("tp", "dp")])
-    table = plan_table(plan(x.layout, y.layout, x.shape, x.dtype.itemsize))
+    table = plan_table(lamina.explain(x, mesh, [None, ("tp", "dp")]))
     call = 'y = lamina.shard(x, mesh, [None, ("tp", "dp")])'
     stop("Reshard", call, "From rows to columns: the plan, and where it ends.", table, drawn(y))
     check("y == a", y, a)

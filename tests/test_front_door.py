@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import subprocess
 import sys
@@ -22,11 +23,139 @@ DOCUMENTED = [
     *("shard", "reshard", "all_reduce", "all_gather", "all_to_all", "reduce_scatter", "distributed_broadcast"),
     *("ppermute", "to_device", "transfer_to", "cpu", "gpu", "accelerator", "explain"),
     *("calibrate", "Topology"),
-    *("LaminaError", "LayoutError", "ConversionError", "PlanError", "DeviceError", "TransformError"),
+    *("save", "load", "latest"),
+    *("CheckpointError", "LaminaError", "LayoutError", "ConversionError", "PlanError", "DeviceError", "TransformError"),
+    *("ReshardError", "ImplicitReshard", "on_reshard"),
+    *("apply", "here", "spmd"),
+    *(
+        "absolute",
+        "add",
+        "angle",
+        "arccos",
+        "arccosh",
+        "arcsin",
+        "arcsinh",
+        "arctan",
+        "arctan2",
+        "arctanh",
+    ),
+    *(
+        "astype",
+        "bitwise_and",
+        "bitwise_or",
+        "bitwise_xor",
+        "cbrt",
+        "ceil",
+        "clip",
+        "conjugate",
+        "copysign",
+    ),
+    *(
+        "cos",
+        "cosh",
+        "divide",
+        "equal",
+        "erf",
+        "exp",
+        "exp2",
+        "expm1",
+        "float_power",
+        "floor",
+        "floor_divide",
+    ),
+    *(
+        "fmax",
+        "fmin",
+        "fmod",
+        "gelu",
+        "greater",
+        "greater_equal",
+        "hypot",
+        "imag",
+        "invert",
+        "isfinite",
+    ),
+    *(
+        "isinf",
+        "isnan",
+        "left_shift",
+        "less",
+        "less_equal",
+        "log",
+        "log10",
+        "log1p",
+        "log2",
+        "log_sigmoid",
+    ),
+    *(
+        "logaddexp",
+        "logical_and",
+        "logical_not",
+        "logical_or",
+        "logical_xor",
+        "maximum",
+        "minimum",
+        "multiply",
+    ),
+    *(
+        "negative",
+        "not_equal",
+        "positive",
+        "power",
+        "real",
+        "reciprocal",
+        "relu",
+        "remainder",
+        "right_shift",
+    ),
+    *(
+        "rint",
+        "rsqrt",
+        "sigmoid",
+        "sign",
+        "signbit",
+        "silu",
+        "sin",
+        "sinh",
+        "softplus",
+        "sqrt",
+        "square",
+    ),
+    *(
+        "subtract",
+        "tan",
+        "tanh",
+        "trunc",
+        "where",
+    ),
+    *(
+        "dot",
+        "einsum",
+        "matmul",
+        "outer",
+        "tensordot",
+    ),
+    *(
+        "all",
+        "any",
+        "argmax",
+        "argmin",
+        "logsumexp",
+        "max",
+        "mean",
+        "min",
+        "prod",
+        "std",
+        "sum",
+        "var",
+    ),
+    *("array_split", "broadcast_to", "concatenate", "diff", "dynamic_update_slice", "expand_dims", "flip"),
+    *("matrix_transpose", "moveaxis", "nonzero", "one_hot", "pad", "ravel", "repeat", "reshape", "roll", "split"),
+    *("squeeze", "stack", "swapaxes", "take", "take_along_axis", "tile", "transpose", "tril", "triu"),
 ]
 
 # Nothing to run: bases that nobody makes, an annotation, and errors, which the catalogue in tests/errors shows.
-WITHOUT_EXAMPLE = {"Device", "DeviceMapping", "DistributedType", "Placement", "SpecEntry"} | {
+WITHOUT_EXAMPLE = {"Device", "DeviceMapping", "DistributedType", "ImplicitReshard", "Placement", "SpecEntry"} | {
     name for name in DOCUMENTED if name.endswith("Error")
 }
 SOURCE = Path(lamina.__file__).parent.parent
@@ -43,6 +172,14 @@ def in_a_fresh_process(code: str) -> str:
 def test_all_is_the_documented_list():
     assert sorted(lamina.__all__) == sorted(DOCUMENTED)
     assert len(set(lamina.__all__)) == len(lamina.__all__)
+
+
+def test_type_checkers_and_editors_see_every_home():
+    """They don't run `__getattr__`: to them, a name that is not imported here is Any."""
+    tree = ast.parse(Path(lamina.__file__).read_text(encoding="utf-8"))
+    (guarded,) = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    seen = {node.module for node in guarded.body if isinstance(node, ast.ImportFrom)}
+    assert seen == {lamina._HOME_OF[name] for name in lamina.__all__}
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)
@@ -101,6 +238,9 @@ def test_every_parameter_has_the_seeds_name():
         "cpu": "x",
         "gpu": "x",
         "accelerator": "x device_id",
+        "save": "path tree step keep wait",
+        "load": "path like step",
+        "latest": "path",
         "DeviceMesh": "devices mesh_shape axis_names",
         "PlacementMapping": "mesh placements",
         "NamedMapping": "mesh spec unreduced priorities memory_kind",

@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 _HOMES = {
-    "lamina.errors": "ConversionError DeviceError LaminaError LayoutError PlanError TransformError",
+    "lamina.errors": (
+        "CheckpointError ConversionError DeviceError ImplicitReshard LaminaError LayoutError PlanError ReshardError "
+        "TransformError"
+    ),
     "lamina.sharding": (
         "CPU Accelerator Device DeviceMapping DeviceMesh Dim DimSpec DistributedBufferType DistributedTensorType "
         "DistributedType NamedMapping P Partial Placement PlacementMapping ReduceOp Replicated Sharded ShardingSpec "
@@ -22,10 +25,30 @@ _HOMES = {
     ),
     "lamina.tensors": "Tensor from_jax from_shards tensor",
     "lamina.planning": "Topology",
+    "lamina.checkpoint": "latest load save",
     "lamina.ops": (
-        "accelerator all_gather all_reduce all_to_all calibrate cpu distributed_broadcast explain gpu ppermute "
-        "reduce_scatter reshard shard to_device transfer_to"
+        "accelerator all_gather all_reduce all_to_all calibrate cpu distributed_broadcast explain gpu on_reshard "
+        "ppermute reduce_scatter reshard shard to_device transfer_to"
     ),
+    "lamina.ops.elementwise": (
+        "absolute add angle arccos arccosh arcsin arcsinh arctan arctan2 arctanh astype bitwise_and "
+        "bitwise_or bitwise_xor cbrt ceil clip conjugate copysign cos cosh divide equal erf exp exp2 expm1 "
+        "float_power floor floor_divide fmax fmin fmod gelu greater greater_equal hypot imag invert isfinite "
+        "isinf isnan left_shift less less_equal log log10 log1p log2 log_sigmoid logaddexp logical_and "
+        "logical_not logical_or logical_xor maximum minimum multiply negative not_equal positive power real "
+        "reciprocal relu remainder right_shift rint rsqrt sigmoid sign signbit silu sin sinh softplus sqrt "
+        "square subtract tan tanh trunc where"
+    ),
+    "lamina.ops.apply": "apply",
+    "lamina.ops.spmd": "here spmd",
+    "lamina.ops.linalg": "dot einsum matmul outer tensordot",
+    "lamina.ops.getitem": "nonzero",
+    "lamina.ops.indexing": "dynamic_update_slice one_hot take take_along_axis",
+    "lamina.ops.movement": (
+        "broadcast_to expand_dims matrix_transpose moveaxis ravel reshape squeeze stack swapaxes transpose tril triu"
+    ),
+    "lamina.ops.rearranging": "array_split concatenate diff flip pad repeat roll split tile",
+    "lamina.ops.reduction": "all any argmax argmin logsumexp max mean min prod std sum var",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
@@ -45,7 +68,18 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:  # what a type checker and an editor see
+    from lamina.checkpoint import *  # noqa: F403
     from lamina.errors import *  # noqa: F403
     from lamina.ops import *  # noqa: F403
+    from lamina.ops.apply import *  # noqa: F403
+    from lamina.ops.elementwise import *  # noqa: F403
+    from lamina.ops.getitem import *  # noqa: F403
+    from lamina.ops.indexing import *  # noqa: F403
+    from lamina.ops.linalg import *  # noqa: F403
+    from lamina.ops.movement import *  # noqa: F403
+    from lamina.ops.rearranging import *  # noqa: F403
+    from lamina.ops.reduction import *  # noqa: F403
+    from lamina.ops.spmd import *  # noqa: F403
+    from lamina.planning import Topology as Topology
     from lamina.sharding import *  # noqa: F403
     from lamina.tensors import *  # noqa: F403

@@ -5,9 +5,11 @@
     LaminaError
     ├── LayoutError (ValueError)        a mesh, spec, placement or shape that can't be
     │   ├── ConversionError             a conversion between dialects would lose information
-    │   └── SpecSyntaxError             a written layout that the parser can't read (knows the column)
+    │   ├── SpecSyntaxError             a written layout that the parser can't read (knows the column)
+    │   └── ReshardError                an op would have to move an operand, and `on_reshard("raise")` forbids it
     ├── PlanError (ValueError)          no route exists within what was asked for (memory limit, unknown topology)
     ├── DeviceError (ValueError)        a device that this process doesn't have, or devices that don't fit together
+    ├── CheckpointError (ValueError)    a checkpoint that isn't there, is damaged, or doesn't fit what is asked of it
     └── TransformError (ValueError)     a use inside jax.jit / jax.vmap that has no meaning
 
 The low layers state the fact with the offending value.  The public function that the user called adds its own name,
@@ -53,12 +55,24 @@ class SpecSyntaxError(LayoutError):
         return f"{self.text}\n{' ' * self.column}^"
 
 
+class ReshardError(LayoutError):
+    """An op would have to move an operand, and `lamina.on_reshard("raise")` forbids it."""
+
+
+class ImplicitReshard(UserWarning):
+    """An op moved an operand, which `lamina.on_reshard("warn")` wants to know."""
+
+
 class PlanError(LaminaError, ValueError):
     """No route exists within what was asked for."""
 
 
 class DeviceError(LaminaError, ValueError):
     """A device that this process doesn't have, or devices that don't fit together."""
+
+
+class CheckpointError(LaminaError, ValueError):
+    """A checkpoint that isn't there, is damaged, or doesn't fit what is asked of it."""
 
 
 class TransformError(LaminaError, ValueError):

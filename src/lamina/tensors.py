@@ -18,15 +18,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamina.engine import compat, inventory, reading, transfer
+from lamina.engine import compat, inventory, primitive, reading, transfer
 from lamina.engine.storage import Storage, storage, whole
 from lamina.errors import ConversionError, LayoutError, TransformError, explained, with_fix
-from lamina.sharding import Device, DeviceMapping, DeviceMesh, Layout, NamedMapping, Placement
+from lamina.operators import Operators
+from lamina.sharding import Device, DeviceMapping, DeviceMesh, Layout, NamedMapping, Placement, TensorLayout
+from lamina.sharding.dims import is_static
 from lamina.sharding.layout import check_rank
 from lamina.sharding.shapes import global_shape_from_local, local_shapes
 
 
-class Tensor:
+class Tensor(Operators):
     """An immutable tensor that lies on a mesh.  Make one with `lamina.shard`, `lamina.tensor` or `lamina.from_jax`.
 
     >>> import numpy as np, lamina
@@ -37,8 +39,6 @@ class Tensor:
     """
 
     __slots__ = ("__weakref__", "_array", "_storage")
-    __array_priority__ = 1000.0  # numpy's operators leave mixed expressions to the Tensor
-
     _array: Any
     _storage: Storage
 
@@ -188,6 +188,9 @@ class Tensor:
     def __index__(self) -> int:
         return self.numpy().__index__()
 
+    def __format__(self, how: str) -> str:
+        return format(self.item(), how) if how and not self.shape else format(str(self), how)
+
     def __len__(self) -> int:
         if not self.shape:
             raise TypeError("len() of a 0-d Tensor")
@@ -200,6 +203,8 @@ class Tensor:
         if self._storage is None:
             return f"Tensor(no layout explains an array of shape {self._array.shape})"
         kind = f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
+        if not isinstance(self._array, (jax.Array, np.ndarray)):  # what jax.device_get leaves can be read
+            return f"Tensor({kind} without data, '{self.sharding}')"
         if compat.is_tracer(self._array):
             return f"Tensor({kind} traced, '{self.sharding}')"
         value = np.array2string(self.numpy(), prefix="Tensor(", threshold=100, separator=", ")
@@ -231,7 +236,7 @@ def tensor(x: Any, dtype: Any = None) -> Tensor:
     (2,)
     """
     if isinstance(x, Tensor):
-        return x if dtype is None or x.dtype == dtype else Tensor(x._array.astype(dtype), x._held)
+        return x if dtype is None or x.dtype == dtype else _converted(x, dtype)
     if isinstance(x, jax.Array):
         return from_jax(x if dtype is None else x.astype(dtype))
     value = host_array(x, "tensor", dtype)
@@ -239,11 +244,20 @@ def tensor(x: Any, dtype: Any = None) -> Tensor:
     return Tensor(transfer.place(value, held), held)
 
 
+def _converted(t: Tensor, dtype: Any) -> Tensor:
+    """Of another dtype.  Pieces are reduced first: 0.5 and 0.5 make 1, and rounded to integers they make 0."""
+    held = t._held.without_pieces()
+    return Tensor(primitive.transition(t._array, t._held, held).astype(dtype), held)
+
+
 def host_array(x: Any, op: str, dtype: Any = None) -> np.ndarray:
     """Anything that numpy makes numbers of, as an array; TypeError for what it makes text or objects of."""
     value = np.asarray(x, dtype)
     if value.dtype.kind not in "biufc" and not (value.dtype.kind == "V" and jnp.issubdtype(value.dtype, jnp.number)):
-        raise TypeError(f"{op}(x) takes a Tensor, an array or numbers, not {type(x).__name__} {x!r}")
+        fact = f"{op}(x) takes a Tensor, an array or numbers, not {type(x).__name__}"
+        if isinstance(x, (dict, list, tuple)):  # to show it would read every tensor in it
+            raise TypeError(with_fix(f"{fact} of them", f"jax.tree.map(lamina.{op}, x) takes a pytree"))
+        raise TypeError(f"{fact} {x!r}")
     return value
 
 
@@ -286,6 +300,8 @@ def from_shards(shards: Sequence[Any], mapping: DeviceMapping, shape: Sequence[i
         if len(arrays) != mapping.mesh.num_devices:
             raise LayoutError(f"{len(arrays)} shards for the {mapping.mesh.num_devices} devices of {mapping.mesh}")
         found = [tuple(part.shape) for part in arrays]
+        if shape is None and isinstance(mapping, TensorLayout) and all(map(is_static, mapping.shape)):
+            shape = mapping.shape
         full = global_shape_from_local(found, mapping.mesh, mapping) if shape is None else tuple(shape)
         layout = mapping.layout(len(full))
         check_rank(layout, full)
@@ -297,7 +313,7 @@ def from_shards(shards: Sequence[Any], mapping: DeviceMapping, shape: Sequence[i
         if len(kinds) > 1:
             names = sorted(kind.name for kind in kinds)
             raise LayoutError(with_fix(f"the shards have different dtypes: {names}", "give them one dtype"))
-        held = storage(mapping.mesh, layout, full, getattr(mapping, "memory_kind", None))
+        held = storage(mapping.mesh, layout, full, mapping.memory_kind)
         return Tensor(reading.from_shards(arrays, held), held)
 
 

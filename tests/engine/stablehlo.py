@@ -13,6 +13,8 @@ _BYTES = {"f32": 4, "i32": 4, "f64": 8, "bf16": 2, "i1": 1, "i8": 1, "ui8": 1}
 _OP = re.compile(r'"stablehlo\.(' + "|".join(KINDS) + r')"\((.*?)\) <\{(.*?)\}>', re.DOTALL)
 _SIGNATURE = re.compile(r": \(tensor<([^>]*)>\) -> tensor<([^>]*)>")
 _GROUPS = re.compile(r"replica_groups = dense<.*?> : tensor<(\d+)x(\d+)xi64>", re.DOTALL)
+# JAX 0.12 names axes of a mesh instead.
+_GROUP_AXES = re.compile(r"replica_group_mesh_axes<mesh = (@\w+), axes = \[(.*?)\]>", re.DOTALL)
 _PAIRS = re.compile(r"source_target_pairs = dense<(.*?)> : tensor", re.DOTALL)
 
 
@@ -29,9 +31,7 @@ def collectives(text: str) -> Iterator[tuple[str, float]]:
             devices = int(re.search(r"mhlo.num_partitions = (\d+)", text)[1])  # type: ignore[index]
             yield kind, before * sent / devices
             continue
-        groups = _GROUPS.search(attributes)
-        assert groups, attributes
-        k = int(groups[2])
+        k = _group_size(attributes, text)
         match kind:
             case "all_gather":
                 yield kind, after - before
@@ -41,6 +41,18 @@ def collectives(text: str) -> Iterator[tuple[str, float]]:
                 yield kind, after * (k - 1)
             case "all_reduce":
                 yield kind, 2 * before * (k - 1) / k
+
+
+def _group_size(attributes: str, text: str) -> int:
+    """How many devices stand in one group of a collective."""
+    if groups := _GROUPS.search(attributes):
+        return int(groups[2])
+    named = _GROUP_AXES.search(attributes)
+    assert named, attributes
+    mesh = re.search(re.escape(f"sdy.mesh {named[1]} = <") + r"\[(.*?)\]>", text)
+    assert mesh, named[1]
+    sizes = dict(re.findall(r'"(\w+)"=(\d+)', mesh[1]))
+    return prod(int(sizes[axis]) for axis in re.findall(r'name = "(\w+)"', named[2]))
 
 
 def _size(tensor: str) -> float:

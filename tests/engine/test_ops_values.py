@@ -291,6 +291,13 @@ def test_all_gather_makes_dims_whole(data, case, jitted):
     assert_holds(found, case.moved_to(target), target)
 
 
+@given(cases(min_rank=1))
+def test_both_names_of_a_dim_may_count_from_either_end(case):
+    rank = len(case.shape)
+    expected = lamina.all_gather(case.tensor, rank - 1)
+    assert_holds(lamina.all_gather(case.tensor, rank - 1, physical_axis=-1), held_by(expected), expected.layout)
+
+
 # -- all_to_all -------------------------------------------------------------------------------------------------------
 
 
@@ -361,6 +368,7 @@ def test_untiled_all_to_all_keeps_other_dims_and_pieces():
 
 @given(cases(), eager_or_jitted)
 def test_distributed_broadcast_gathers_what_is_split(case, jitted):
+    jitted &= not case.mesh.is_single  # a program can't leave the device of its arguments
     found = runs(lamina.distributed_broadcast, jitted)(case.tensor)
     if case.mesh.is_single:  # a tensor on one device is broadcast to all
         assert found.mesh == DeviceMesh.default()
@@ -384,6 +392,15 @@ def test_distributed_broadcast_takes_host_data_and_the_mesh_around_it():
     assert found.mesh == mesh
     assert [shard.tolist() for shard in found.shards] == [[0, 1, 2]] * 6
     assert lamina.distributed_broadcast(3.0).mesh == DeviceMesh.default()
+
+
+def test_distributed_broadcast_of_a_jax_array_stays_on_its_mesh():
+    """A Tensor's did, and an array of JAX that lies on a mesh went to all devices there are."""
+    mesh = mesh_of({"x": 3})
+    array = lamina.shard(values((6, 2)), mesh, ["x"]).jax()
+    found = lamina.distributed_broadcast(array)
+    assert found.mesh == mesh and found.layout.is_replicated
+    np.testing.assert_array_equal(found.numpy(), values((6, 2)))
 
 
 # -- ppermute ---------------------------------------------------------------------------------------------------------

@@ -19,8 +19,8 @@ from lamina.planning.simulate import collect, scatter
 from lamina.sharding import CPU, DeviceMesh, NamedMapping, Partial, Replicated, Sharded
 from lamina.sharding.layout import Layout
 from lamina.sharding.shapes import local_shapes
-from tests.engine.oracles import KINDS, assert_holds, holding, mesh_of, on_both_kinds
-from tests.strategies import any_blocks, layouts, mesh_axes, shapes, values
+from tests.engine.oracles import KINDS, assert_holds, held_by, holding, laid, mapping_of, mesh_of, on_both_kinds
+from tests.strategies import OPS, any_blocks, layouts, mesh_axes, shapes, values
 
 AXES = {"x": 2, "y": 3}
 
@@ -56,6 +56,28 @@ def test_tensor_converts_the_dtype_if_it_is_told_to():
     mesh = mesh_of(AXES)
     x = lamina.tensor(lamina.shard(values((5,)), mesh, ["y"]), "int32")
     assert_holds(x, scatter(values((5,), "int32"), Layout(AXES, ["y"])))
+
+
+@pytest.mark.parametrize("op", OPS, ids=str)
+@on_both_kinds
+def test_pieces_are_reduced_before_they_are_rounded(kind, op):
+    """0.5 and 0.5 make 1; as integers they would be 0 and 0."""
+    layout = Layout(AXES, [()], {"x": op, "y": op})
+    pieces = [np.full(2, 0.5 + i % 2, "float32") for i in range(6)]
+    x = lamina.from_shards(pieces, mapping_of(mesh_of(AXES, kind), layout))
+    np.testing.assert_array_equal(lamina.tensor(x, "int32").numpy(), x.numpy().astype("int32"))
+    np.testing.assert_array_equal(lamina.tensor(x, "bool").numpy(), x.numpy().astype("bool"))
+
+
+@on_both_kinds
+def test_what_device_get_leaves_on_the_host_is_still_a_tensor(kind):
+    """jax.device_get replaces the array by numpy's."""
+    for layout in (Layout(AXES, ["y", ()]), Layout(AXES, [(), "x"], {"y": "sum"})):
+        x = laid(values((5, 4)), mesh_of(AXES, kind), layout)
+        host = jax.device_get(x)
+        assert repr(host) == repr(x)
+        assert_holds(host, held_by(x), layout)
+        assert_holds(lamina.all_gather(host), held_by(lamina.all_gather(x)))
 
 
 def test_tensor_of_a_tensor_is_the_tensor():
@@ -189,6 +211,14 @@ def test_shards_that_make_up_no_tensor(kind, shapes_, shape, fact):
         lamina.from_shards([np.ones(s, "float32") for s in shapes_], mapping, shape)
 
 
+def test_shards_of_another_shape_than_the_layout_says():
+    """Its shape was ignored."""
+    said = lamina.TensorLayout("float32", (8, 4), NamedMapping(mesh_of({"x": 2}), ["x"]))
+    assert lamina.from_shards([np.ones((4, 4), "float32")] * 2, said).shape == (8, 4)
+    with pytest.raises(lamina.LayoutError, match=r"don't make up \(8, 4\), whose shards are \[\(4, 4\), \(4, 4\)\]"):
+        lamina.from_shards([np.ones((2, 4), "float32")] * 2, said)
+
+
 def test_shards_of_different_dtypes_make_up_no_tensor():
     with pytest.raises(lamina.LayoutError, match=r"different dtypes: \['float32', 'int32'\]"):
         lamina.from_shards([np.ones(1, "float32"), np.ones(1, "int32")], NamedMapping(mesh_of({"x": 2}), ["x"]))
@@ -227,6 +257,13 @@ def test_readings_of_a_scalar(kind, dtype):
     else:
         with pytest.raises(TypeError):
             operator.index(x)
+
+
+def test_a_scalar_is_formatted_as_its_number():
+    x = lamina.shard(np.float32(2.5), mesh_of(AXES), [], partial=["x"])
+    assert (f"{x:.3f}", f"{x}", f"{x!r:.6}") == ("2.500", repr(x), "Tensor")
+    with pytest.raises(ValueError, match="Unknown format code"):
+        f"{lamina.tensor(np.ones(2)):.3f}"
 
 
 @pytest.mark.parametrize(
@@ -357,6 +394,21 @@ def test_a_mapping_may_name_the_memory(kind, memory):
     assert x.jax().sharding.memory_kind == memory
     np.testing.assert_array_equal(x.numpy(), value)
     assert_holds(x, scatter(value, Layout(AXES, ["y", ()])))
+    same = lamina.to_device(value, sharding=lamina.TensorLayout(value.dtype, value.shape, x.sharding))
+    assert same.sharding == x.sharding and same.jax().sharding.memory_kind == memory
     back = lamina.shard(x, mesh, [None, "x"])
     np.testing.assert_array_equal(back.numpy(), value)
     assert_holds(back, scatter(value, Layout(AXES, [(), "x"])))
+
+
+@pytest.mark.parametrize("memory", KINDS_OF_MEMORY)
+def test_a_sharding_of_jax_may_name_the_memory(memory):
+    """It went lost: the tensor lay in the default memory."""
+    value, devices = values((6, 4)), np.array(jax.devices()[:6]).reshape(2, 3)
+    spec = jax.sharding.PartitionSpec("x", ())
+    on_all = jax.sharding.NamedSharding(jax.sharding.Mesh(devices, ("x", "y")), spec, memory_kind=memory)
+    for target in (on_all, jax.sharding.SingleDeviceSharding(jax.devices()[2], memory_kind=memory)):
+        for source in (value, lamina.shard(value, mesh_of(AXES), ["y"])):
+            x = lamina.to_device(source, sharding=target)
+            assert x.jax().sharding.is_equivalent_to(target, 2) and x.jax().sharding.memory_kind == memory
+            np.testing.assert_array_equal(x.numpy(), value)

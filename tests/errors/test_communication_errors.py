@@ -131,7 +131,7 @@ def test_reduce_scatter(mistake):
         "a dim that isn't there, by its other name",
         lambda w: all_gather(w.rows, physical_axis=4),
         where="all_gather(",
-        says="axis=4 is out of range for a tensor of shape (8, 8)",
+        says="physical_axis=4 is out of range for a tensor of shape (8, 8)",
         shows=ROWS,
     ),
     Mistake(
@@ -147,6 +147,13 @@ def test_reduce_scatter(mistake):
         where="all_gather(",
         says="axis=0 is out of range for a tensor of shape ()",
         shows="[x=4] ()",
+    ),
+    Mistake(
+        "a pytree, which only shard and to_device take",
+        lambda w: all_gather({"a": w.rows, "b": "hello"}),
+        error=TypeError,
+        says="all_gather(x) takes a Tensor, an array or numbers, not dict of them",
+        fix="jax.tree.map(lamina.all_gather, x) takes a pytree",
     ),
     Mistake(
         "a list of dims",
@@ -217,6 +224,13 @@ def test_untiled_over_a_split_dim_says_that_it_is_split():
 
 
 @table(
+    Mistake(
+        "a number for pairs",
+        lambda w: ppermute(w.even, 3),
+        error=TypeError,
+        says="ppermute(permutation) must be pairs (src, dst), as in [(0, 1), (1, 0)], not 3",
+        fix=None,
+    ),
     Mistake(
         "a source twice",
         lambda w: ppermute(w.even, [(0, 1), (0, 2)]),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import lamina
-from lamina import DimSpec, PlanError, TransformError, reshard, shard
+from lamina import DimSpec, NamedMapping, PlanError, Replicated, Sharded, TransformError, reshard, shard
 from tests.errors.catalogue import Mistake, check, table, the_world
 
 ROWS = "[8, 8] lying as [dp=2,tp=4] dp,-"  # how a message shows the tensor `rows`
@@ -94,7 +94,38 @@ ROWS = "[8, 8] lying as [dp=2,tp=4] dp,-"  # how a message shows the tensor `row
         lambda w: shard({"weight": w.host, "bias": np.ones(8)}, w.mesh, {"weight": ["dp"]}),
         where="shard(dim_specs): ",
         says="the dict of specs has none for ['bias']",
-        fix=None,
+        fix="give every key of x one; [] leaves a value whole",
+    ),
+    Mistake(
+        "a dict of specs with a key too many",
+        lambda w: shard({"weight": w.host}, w.mesh, {"weight": ["dp"], "wieght": ["tp"]}),
+        where="shard(dim_specs): ",
+        says="the dict of specs has ['wieght'], which x has not",
+        fix="name keys of x: ['weight']",
+    ),
+    Mistake(
+        "a mapping for a spec",
+        lambda w: shard(w.rows, w.mesh, NamedMapping(w.mesh, ["dp"])),
+        where="shard(dim_specs=NamedMapping('[dp=2,tp=4] dp')): ",
+        says="is not a spec: use one entry per dim, as in ['x', None]",
+        shows=ROWS,
+        fix="lamina.to_device(x, sharding=mapping) takes a mapping",
+    ),
+    Mistake(
+        "placements for a spec",
+        lambda w: shard(w.rows, w.mesh, [Sharded(0), Replicated()]),
+        where="shard(dim_specs=[Sharded(0), Replicated()]): ",
+        says=["Sharded(0) is not a spec entry", "Replicated() is not a spec entry"],
+        shows=ROWS,
+        fix="lamina.to_device(x, sharding=PlacementMapping(mesh, placements)) takes placements",
+    ),
+    Mistake(
+        "JAX's spec with unreduced axes, which its entries don't say",
+        lambda w: shard(w.rows, w.mesh, jax.sharding.PartitionSpec("dp", unreduced={"tp"})),
+        where="shard(dim_specs=P('dp', unreduced={'tp'}",
+        says="has unreduced or reduced axes, which no list of entries can carry",
+        shows=ROWS,
+        fix="name the unreduced axes beside it: partial= of shard, unreduced= of NamedMapping",
     ),
     Mistake(
         "a bad spec in a dict of specs",
@@ -167,6 +198,28 @@ def test_dim_specs(mistake):
         where="shard(memory_limit",
         says=["no route from [dp=2,tp=4] dp,- to [dp=2,tp=4] -,tp keeps a device under 65 bytes", "needs"],
         fix="raise the limit, or leave it out",
+    ),
+    Mistake(
+        "a memory limit that is no number",
+        lambda w: shard(w.rows, w.mesh, ["dp"], memory_limit="1 GB"),
+        error=TypeError,
+        says="shard(memory_limit) must be a number of bytes, not '1 GB'",
+        fix=None,
+    ),
+    Mistake(
+        "no such topology",
+        lambda w: shard(w.rows, w.mesh, ["dp"], topology="infiniband"),
+        error=PlanError,
+        where="shard(topology): ",
+        says="topology 'infiniband' is unknown: use a Topology, or one of",
+        fix="name a preset, or give a Topology such as lamina.calibrate(mesh)",
+    ),
+    Mistake(
+        "replicated axes that are no names",
+        lambda w: shard(w.rows, w.mesh, ["dp"], 3),
+        error=TypeError,
+        says="replicated_axes must be names of mesh axes, not 3",
+        fix=None,
     ),
     Mistake(
         "a mesh that is none",

@@ -5,23 +5,31 @@ from __future__ import annotations
 import jax
 import numpy as np
 import pytest
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 import lamina
 from lamina import (
     CPU,
     Accelerator,
+    ConversionError,
     DeviceError,
     DimSpec,
     NamedMapping,
     PlacementMapping,
     Replicated,
     Sharded,
+    TensorLayout,
     TransformError,
     to_device,
 )
 from tests.errors.catalogue import Mistake, check, table, the_world
 
 no_accelerator = pytest.mark.skipif(lamina.accelerator_count() > 0, reason="there is an accelerator")
+
+
+def jax_sharding(spec, kind=AxisType.Auto) -> NamedSharding:
+    return NamedSharding(Mesh(np.array(jax.devices()).reshape(2, 4), ("dp", "tp"), axis_types=(kind,) * 2), spec)
 
 
 @table(
@@ -59,6 +67,29 @@ no_accelerator = pytest.mark.skipif(lamina.accelerator_count() > 0, reason="ther
         where="to_device(sharding=",
         says="Sharded(2) on mesh axis 'dp' is out of range for a tensor of rank 2",
         shows="[dp=2,tp=4]",
+    ),
+    Mistake(
+        "the layout of another tensor",
+        lambda w: to_device(w.rows, sharding=TensorLayout("float32", (4, 8), w.split(w.mesh, "dp"))),
+        where="to_device(sharding=TensorLayout(float32[4,8], '[dp=2,tp=4] dp,-')): ",
+        says="is the layout of another tensor: its shape is not (8, 8)",
+        fix="give its .mapping, which fits every shape of that rank",
+    ),
+    Mistake(
+        "JAX's sharding that leaves a dim to propagation",
+        lambda w: to_device(w.rows, sharding=jax_sharding(P("dp", P.UNCONSTRAINED))),
+        error=ConversionError,
+        where="to_device(sharding=NamedSharding(",
+        says="leaves a dim to JAX's propagation",
+        fix="name its axes, or None for a whole dim",
+    ),
+    Mistake(
+        "JAX's sharding with unreduced axes",
+        lambda w: to_device(w.rows, sharding=jax_sharding(P("dp", unreduced={"tp"}), AxisType.Explicit)),
+        error=ConversionError,
+        where="to_device(sharding=NamedSharding(",
+        says="has unreduced axes, whose pieces JAX keeps out of reach",
+        fix="reduce it in JAX, or name a lamina.NamedMapping(mesh, spec, unreduced=...)",
     ),
     Mistake(
         "an abstract mesh",

@@ -29,6 +29,7 @@ from lamina.sharding import (
     TensorLayout,
 )
 from lamina.sharding.specs import as_dim_spec, as_dim_specs
+from tests.facts import fact_of
 from tests.strategies import OPS, layouts, mesh_axes
 
 MESH = DeviceMesh.abstract((2, 4), ("dp", "tp"))
@@ -44,7 +45,7 @@ def refused(make, error=LayoutError) -> str:
     with pytest.raises(error) as caught:
         make()
     assert type(caught.value) is error
-    return str(caught.value)
+    return fact_of(caught.value)
 
 
 def mesh_of(sizes: dict[str, int]) -> DeviceMesh:

@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 from lamina.errors import LayoutError
 from lamina.sharding import CPU, Accelerator, DeviceMesh, NamedMapping
 from lamina.sharding.mesh import ambient_mesh, as_mesh, positions
+from tests.facts import fact_of
 from tests.strategies import mesh_axes
 
 
 def refused(*arguments, error=LayoutError) -> str:
     with pytest.raises(error) as caught:
         DeviceMesh(*arguments)
-    return str(caught.value)
+    return fact_of(caught.value)
 
 
 def real(sizes: dict[str, int]) -> DeviceMesh:
@@ -142,7 +143,7 @@ def test_unknown_axes(ask):
     for question in (mesh.axis_size, lambda axis: mesh.device_coord(0, axis)):
         with pytest.raises(LayoutError) as caught:
             question(ask)
-        assert str(caught.value) == expected
+        assert fact_of(caught.value) == expected
 
 
 @pytest.mark.parametrize("device", [6, -1, 100])
@@ -150,7 +151,16 @@ def test_devices_out_of_range(device):
     mesh = DeviceMesh.abstract((2, 3), ("x", "y"))
     with pytest.raises(LayoutError) as caught:
         mesh.device_coord(device, "x")
-    assert str(caught.value) == f"device {device} is out of range for [x=2,y=3] with 6 devices"
+    assert fact_of(caught.value) == f"device {device} is out of range for [x=2,y=3] with 6 devices"
+
+
+@pytest.mark.parametrize("device", [True, 1.0, "0", None])
+def test_devices_are_counted_by_integers(device):
+    """True would count as 1, and 1.0 gave coordinates 0.0."""
+    mesh = DeviceMesh.abstract((2, 3), ("x", "y"))
+    for question in (mesh.coordinates, lambda device: mesh.device_coord(device, "x")):
+        with pytest.raises(TypeError, match="device must be an integer, the position in the mesh, not "):
+            question(device)
 
 
 # -- sub-meshes -------------------------------------------------------------------------------------------------------
@@ -202,7 +212,7 @@ def test_sub_meshes_that_are_not_there(names, text):
     for mesh in (DeviceMesh.abstract((2, 3), ("x", "y")), real({"x": 2, "y": 3})):
         with pytest.raises(LayoutError) as caught:
             mesh[names]
-        assert str(caught.value) == text
+        assert fact_of(caught.value) == text
 
 
 # -- with mesh: -------------------------------------------------------------------------------------------------------

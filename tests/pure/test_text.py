@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lamina.errors import LayoutError, SpecSyntaxError
-from lamina.sharding import DimSpec, Layout, ReduceOp, parse_layout, parse_mesh, parse_spec
+from lamina.sharding import (
+    DeviceMesh,
+    DimSpec,
+    Layout,
+    NamedMapping,
+    ReduceOp,
+    parse_layout,
+    parse_mapping,
+    parse_mesh,
+    parse_spec,
+)
 from lamina.sharding.text import axes_text, layout_text, spec_text
 from tests.strategies import layouts, mesh_axes
 
@@ -37,7 +47,7 @@ def written_spec(draw):
 @given(any_layout())
 def test_every_layout_is_read_back(layout):
     assert parse_layout(str(layout)) == layout
-    assert eval(repr(layout), {"Layout": parse_layout}) == layout
+    assert parse_layout(repr(layout)) == eval(repr(layout), {"Layout": parse_layout}) == layout
     assert str(parse_layout(str(layout))) == str(layout) == layout_text(layout)
 
 
@@ -47,6 +57,18 @@ def test_every_spec_is_read_back(spec):
     found_dims, found_partial = parse_spec(spec_text(dims, partial))
     assert found_dims == dims
     assert dict(found_partial) == dict(partial)
+
+
+@given(written_spec(), st.sampled_from([None, "pinned_host", "device"]))
+def test_every_mapping_is_read_back(spec, memory_kind):
+    dims, partial = spec
+    axes = [*(axis for dim in dims for axis in dim.axes), *(axis for axis, _ in partial), "other"]
+    mesh = DeviceMesh.simulated([2 + i % 3 for i in range(len(axes))], axes)
+    mapping = NamedMapping(mesh, dims, unreduced=dict(partial), memory_kind=memory_kind)
+    assert parse_mapping(str(mapping), mesh) == parse_mapping(repr(mapping), mesh) == mapping
+    assert parse_mapping(repr(mapping)) == NamedMapping(
+        DeviceMesh.abstract(mesh.mesh_shape, mesh.axis_names), dims, unreduced=dict(partial), memory_kind=memory_kind
+    )
 
 
 @given(mesh_axes())
@@ -102,6 +124,10 @@ MISTAKES = [
     (parse_spec, "x!?", "  ^", "expected a priority"),
     (parse_spec, "", "^", "expected an axis name, '-' or '('"),
     (parse_spec, "3", "^", "expected an axis name, '-' or '('"),
+    (parse_layout, "Layout('[x=2] x", "               ^", 'expected "\')"'),
+    (parse_layout, "NamedMapping('[x=2] x')", "^", "expected '['"),
+    (parse_mapping, "[x=2] x @", "         ^", "expected a memory kind"),
+    (parse_mapping, "[x=2] x @device y", "                ^", "did not expect 'y'"),
     (parse_mesh, "x=2,y", "     ^", "expected '='"),
     (parse_mesh, "[x=2] -", "      ^", "did not expect '-'"),
 ]

@@ -28,6 +28,7 @@ from lamina.sharding import (
     TensorType,
     local_shard_shape_from_global,
 )
+from tests.facts import fact_of
 from tests.strategies import layouts, mesh_axes, shapes
 
 MESH = DeviceMesh.abstract((2, 4), ("dp", "tp"))
@@ -50,10 +51,10 @@ def mapped(draw):
 def test_tensor_layout_1_the_mapping_fits_the_rank():
     with pytest.raises(LayoutError) as caught:
         TensorLayout("float32", (8,), NamedMapping(MESH, ["dp", "tp"]))
-    assert str(caught.value) == "the spec [dp=2,tp=4] dp,tp has 2 entries for a tensor of rank 1"
+    assert fact_of(caught.value) == "the spec [dp=2,tp=4] dp,tp has 2 entries for a tensor of rank 1"
     with pytest.raises(LayoutError) as caught:
         TensorLayout("float32", (8,), PlacementMapping(MESH, [Sharded(1), Replicated()]))
-    assert str(caught.value) == "Sharded(1) on mesh axis 'dp' is out of range for a tensor of rank 1"
+    assert fact_of(caught.value) == "Sharded(1) on mesh axis 'dp' is out of range for a tensor of rank 1"
 
 
 def test_tensor_layout_takes_a_mapping():
@@ -130,10 +131,10 @@ def test_1_dtype_and_dims(kind):
 def test_2_the_placements_fit_the_mesh_and_the_rank(kind):
     with pytest.raises(LayoutError) as caught:
         kind("float32", (8,), MESH, [Sharded(0)])
-    assert str(caught.value) == "1 placements [Sharded(0)] for the 2 axes of the mesh [dp=2,tp=4]"
+    assert fact_of(caught.value) == "1 placements [Sharded(0)] for the 2 axes of the mesh [dp=2,tp=4]"
     with pytest.raises(LayoutError) as caught:
         kind("float32", (8,), MESH, [Sharded(0), Sharded(1)])
-    assert str(caught.value) == "Sharded(1) on mesh axis 'tp' is out of range for a tensor of rank 1"
+    assert fact_of(caught.value) == "Sharded(1) on mesh axis 'tp' is out of range for a tensor of rank 1"
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -181,6 +182,11 @@ def test_local_types_one_per_device(kind, local):
         local("float32", (3, n // 2), CPU(4)),
     ]
     assert all(type(one) is local for one in found)
+
+
+def test_the_shared_type_is_abstract():
+    with pytest.raises(TypeError, match="^DistributedType is abstract: use DistributedTensorType or Dist"):
+        DistributedType("int8", (5,), MESH["dp"], [Sharded(0)])
 
 
 def test_local_types_of_abstract_and_simulated_meshes():

@@ -8,13 +8,14 @@ know which array axis a tensor dim is, and `trace_state_clean`, which only makes
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from typing import Any
 
 import jax
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
-from jax.sharding import AxisType, Mesh
+from jax.sharding import AbstractMesh, AxisType, Mesh
 
 try:
     from jax._src.core import trace_state_clean as nothing_is_traced
@@ -27,10 +28,12 @@ except ImportError:
 
 __all__ = [
     "Primitive",
+    "abstract_mesh",
     "ad",
     "at_once",
     "batching",
     "concrete",
+    "coordination_client",
     "is_tracer",
     "make_mesh",
     "mlir",
@@ -38,6 +41,8 @@ __all__ = [
     "queue_is_unsafe",
     "shard_map",
     "single_arrays",
+    "varying",
+    "wide_numbers",
 ]
 
 _VERSION = tuple(int(part) for part in jax.__version__.split(".")[:2])
@@ -62,13 +67,31 @@ def at_once(function: Callable) -> Callable:
     return run
 
 
-def shard_map(body: Callable, mesh: Mesh, in_specs: Any, out_specs: Any) -> Callable:
-    """Runs `body` on every device's block.  Lamina checks replication itself (see the tests), so JAX's check is off."""
-    return jax.shard_map(body, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=False)
+def shard_map(body: Callable, mesh: Any, in_specs: Any, out_specs: Any, knows_varying: bool = False) -> Callable:
+    """Runs `body` on every device's block.
+
+    With `knows_varying` JAX tracks along which axes values differ, so that the transpose of what is the same everywhere
+    sums nothing.  Without, Lamina answers for replication itself (see the tests).
+    """
+    return jax.shard_map(body, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=knows_varying)
 
 
 def make_mesh(devices: Any, names: tuple[str, ...]) -> Mesh:
     return Mesh(devices, names, axis_types=(AxisType.Auto,) * len(names))
+
+
+def varying(x: Any, axes: tuple[str, ...]) -> Any:
+    """x as something that may differ along these axes of a `shard_map` that follows that."""
+    for axis in axes:
+        with suppress(ValueError):  # where it varies already; how to ask differs between versions
+            x = jax.lax.pcast(x, axis, to="varying")
+    return x
+
+
+def abstract_mesh(axes: tuple[tuple[str, int], ...]) -> AbstractMesh:
+    """A mesh without devices, to trace on."""
+    names, sizes = tuple(name for name, _ in axes), tuple(size for _, size in axes)
+    return AbstractMesh(sizes, names, axis_types=(AxisType.Auto,) * len(names))
 
 
 def queue_is_unsafe() -> bool:
@@ -104,3 +127,15 @@ def register_vmappable(kind: type, to_element: Callable, from_element: Callable)
     from jax._src.interpreters import batching as internal
 
     internal.register_vmappable(kind, _Spec, int, to_element, from_element, None)
+
+
+def coordination_client() -> Any:
+    """The processes' common memory of short texts (`key_value_set`, `blocking_key_value_get`)."""
+    from jax._src import distributed
+
+    return distributed.global_state.client
+
+
+def wide_numbers() -> Any:
+    """Within this context JAX keeps 64-bit numbers."""
+    return jax.enable_x64(True)

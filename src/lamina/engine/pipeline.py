@@ -6,7 +6,8 @@ their way at once, and each is written to its place on the device when it arrive
 `in_flight` chunks, and the device holds the load and as many chunks, never two loads.
 
 Why chunks: the driver copies pageable memory to pinned memory by one thread per transfer.  On one H200 a single
-`jax.device_put` reaches 8.7 GB/s, 16 to 64 transfers at once 26 to 30 GB/s.
+`jax.device_put` reaches 8.3 to 9.2 GB/s, and of 4 to 32 MiB with 16 to 64 at once, 16 of 8 MiB were fastest: 28 to 33
+(`python -m benchmarks.host_transfer --sweep`).
 
 Where the devices' memory is the host's (CPU devices), a load is one copy to memory that XLA takes as it is, made by
 several threads in chunks of the same size.
@@ -41,7 +42,7 @@ class Flow:
     """How loads are cut: bytes of a chunk, chunks on their way, what is too small to be cut, or copied by threads."""
 
     chunk_bytes: int = 8 << 20
-    in_flight: int = 32
+    in_flight: int = 16
     smallest: int = 32 << 20
     smallest_shared: int = 4 << 20
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding, SingleDeviceSharding
+from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 from lamina.engine import compat, inventory, whole
 from lamina.engine.primitive import transition
@@ -14,16 +14,20 @@ from lamina.engine.storage import Storage, storage
 from lamina.engine.storage import whole as whole_storage
 from lamina.engine.transfer import host_value
 from lamina.errors import ConversionError, TransformError, with_fix
-from lamina.sharding import DeviceMesh, Layout
+from lamina.sharding import DeviceMesh, Layout, NamedMapping
 from lamina.sharding.mesh import positions
 
 
 def storage_of(array: Any) -> Storage:
     """The storage that a concrete array is in already; ConversionError if no layout says it."""
     sharding = array.sharding
-    kind = None if sharding.memory_kind == _default_kind(array) else sharding.memory_kind
+    kind = memory_kind_of(sharding)
     if isinstance(sharding, NamedSharding):
-        return _named(sharding, array.shape, kind)
+        mesh, layout = layout_of(sharding, array.ndim)
+        if not layout.is_even(array.shape):
+            fact = f"the array of shape {array.shape} is uneven over {layout}, which JAX stores in a way of its own"
+            raise ConversionError(fact)
+        return storage(mesh, layout, array.shape, kind)
     if len(sharding.device_set) == 1:
         device = inventory.name_of(next(iter(sharding.device_set)))
         return storage(DeviceMesh.single(device), Layout({"device": 1}, ((),) * array.ndim), array.shape, kind)
@@ -34,22 +38,25 @@ def storage_of(array: Any) -> Storage:
     raise ConversionError(f"the sharding {sharding} has no named axes: give the array a NamedSharding first")
 
 
-def _named(sharding: NamedSharding, shape: tuple[int, ...], kind: str | None) -> Storage:
+def layout_of(sharding: NamedSharding, rank: int) -> tuple[DeviceMesh, Layout]:
+    """What a NamedSharding says of a tensor of this rank; ConversionError where a layout can't say it."""
     spec = sharding.spec
     if getattr(spec, "unreduced", None):
-        raise ConversionError(f"{spec} has unreduced axes, whose pieces JAX keeps out of reach")
-    dims = [() if entry is None else (entry,) if isinstance(entry, str) else tuple(entry) for entry in spec]
-    mesh = inventory.mesh_of(sharding.mesh)
-    layout = Layout(mesh.axes, [*dims, *[()] * (len(shape) - len(dims))])
-    if not layout.is_even(shape):
+        fact = f"{spec} has unreduced axes, whose pieces JAX keeps out of reach"
         raise ConversionError(
-            f"the array of shape {shape} is uneven over {layout}, which JAX stores in a way of its own"
+            with_fix(fact, "reduce it in JAX, or name a lamina.NamedMapping(mesh, spec, unreduced=...)")
         )
-    return storage(mesh, layout, shape, kind)
+    if any(entry is PartitionSpec.UNCONSTRAINED for entry in spec):
+        fact = f"{spec} leaves a dim to JAX's propagation"
+        raise ConversionError(with_fix(fact, "name its axes, or None for a whole dim"))
+    named = NamedMapping(inventory.mesh_of(sharding.mesh), [entry or None for entry in spec])
+    return named.mesh, named.layout(rank)
 
 
-def _default_kind(array: Any) -> str | None:
-    return next(iter(array.sharding.device_set)).default_memory().kind
+def memory_kind_of(sharding: Any) -> str | None:
+    """The memory that a JAX Sharding names; None if it is the devices' default one."""
+    default = next(iter(sharding.device_set)).default_memory().kind
+    return None if sharding.memory_kind == default else sharding.memory_kind
 
 
 def traced_storage(x: Any, home: Any) -> Storage:

@@ -14,6 +14,7 @@ from lamina.engine.programs import DEFAULT, Options, Transition
 from lamina.engine.storage import Storage, storage
 from lamina.errors import LayoutError, Problems, with_fix
 from lamina.sharding import DeviceMapping
+from lamina.sharding.integers import as_integer
 from lamina.sharding.layout import Axes
 from lamina.tensors import Tensor, from_jax, host_array, tensor
 
@@ -93,18 +94,18 @@ def relayout(t: Tensor, target: Storage) -> Tensor:
 
 def storage_for(mapping: DeviceMapping, shape: tuple[int, ...]) -> Storage:
     """The storage of a tensor of this shape under a resolved mapping."""
-    return storage(mapping.mesh, mapping.layout(len(shape)), shape, getattr(mapping, "memory_kind", None))
+    return storage(mapping.mesh, mapping.layout(len(shape)), shape, mapping.memory_kind)
 
 
 def dim_of(held: Storage, dim: Any, argument: str) -> int:
     """A dim argument, checked and made non-negative."""
-    if isinstance(dim, bool) or not hasattr(dim, "__index__"):
+    if (number := as_integer(dim)) is None:
         raise TypeError(f"{argument} must be an integer, not {dim!r}")
-    if not -held.rank <= dim < held.rank:
+    if not -held.rank <= number < held.rank:
         fact = f"{argument}={dim} is out of range for a tensor of shape {held.shape}"
         there = f"name a dim from {-held.rank} to {held.rank - 1}" if held.rank else "a tensor without dims has none"
         raise LayoutError(with_fix(fact, there))
-    return dim.__index__() % held.rank
+    return number % held.rank
 
 
 def axes_of(held: Storage, axes: Any, argument: str) -> Axes:

@@ -7,9 +7,9 @@ from itertools import takewhile
 from typing import Any
 
 from lamina.errors import Problems, explained
-from lamina.sharding import DeviceMesh, DimSpec, ReduceOp
+from lamina.sharding import DeviceMapping, DeviceMesh, DimSpec, Placement, ReduceOp
 from lamina.sharding.layout import Axes, Layout, check_axis_use
-from lamina.sharding.specs import as_dim_specs, as_unreduced, axis_users
+from lamina.sharding.specs import as_dim_specs, as_unreduced, axis_users, spec_as_written
 from lamina.sharding.text import spec_text
 
 Lies = tuple[DeviceMesh, Layout]  # where a tensor is now
@@ -26,7 +26,7 @@ def asked_layout(
 ) -> Layout:
     """The layout that the arguments of `verb` ask for; all that is wrong with them is said at once."""
     with explained(
-        f"{verb}(dim_specs={_written(dim_specs)})",
+        f"{verb}(dim_specs={spec_as_written(dim_specs)})",
         fix=f"one entry per dim: None, one of {list(mesh.axis_names)}, or a tuple of them; each axis once",
         shape=shape,
         x=None if lies is None else f"{list(shape)} lying as {lies[1]}",
@@ -35,7 +35,7 @@ def asked_layout(
         problems = Problems()
         specs: tuple[DimSpec, ...] = ()
         pieces: dict[str, ReduceOp] = {}
-        with problems.caught():
+        with problems.caught(_other_dialect(dim_specs)):
             specs = as_dim_specs(dim_specs)
         with problems.caught():
             pieces = as_unreduced(partial, "partial")
@@ -50,12 +50,23 @@ def asked_layout(
         return Layout(mesh.axes, (*dims, *[()] * (len(shape) - len(dims))), pieces)
 
 
+def _other_dialect(dim_specs: Any) -> str:
+    """What to call for who means the same in another way."""
+    if isinstance(dim_specs, DeviceMapping):
+        return "lamina.to_device(x, sharding=mapping) takes a mapping"
+    if isinstance(dim_specs, (list, tuple)) and any(isinstance(entry, Placement) for entry in dim_specs):
+        return "lamina.to_device(x, sharding=PlacementMapping(mesh, placements)) takes placements"
+    return ""
+
+
 def _replicated(
     replicated_axes: Any, mesh: DeviceMesh, specs: tuple[DimSpec, ...], pieces: dict, problems: Problems
 ) -> tuple[str, ...]:
     """The axes that must hold copies; nothing else may use them."""
     if replicated_axes is None:
         return ()
+    if not isinstance(replicated_axes, Iterable):
+        raise TypeError(f"replicated_axes must be names of mesh axes, not {replicated_axes!r}")
     names = (replicated_axes,) if isinstance(replicated_axes, str) else tuple(replicated_axes)
     used = {*(axis for spec in specs for axis in spec.axes), *pieces}
     for name in names:
@@ -85,10 +96,3 @@ def _extended(axes: Axes, has: Axes, taken: set[str]) -> Axes:
         return axes
     free = takewhile(lambda axis: axis not in taken, has[len(axes) :])
     return (*axes, *free)
-
-
-def _written(dim_specs: Any) -> str:
-    """The specs as the user wrote them, more or less."""
-    if isinstance(dim_specs, Iterable) and not isinstance(dim_specs, str):
-        return str([entry.entry if isinstance(entry, DimSpec) else entry for entry in dim_specs])
-    return repr(dim_specs)

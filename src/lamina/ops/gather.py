@@ -14,7 +14,7 @@ from lamina.errors import LayoutError, Problems, explained, with_fix
 from lamina.ops.arguments import as_data, as_tensor, decided_once, described, dim_of, relayout, relocate, shape_of
 from lamina.sharding import DeviceMesh
 from lamina.sharding.mesh import ambient_mesh, as_mesh
-from lamina.tensors import Tensor
+from lamina.tensors import Tensor, from_jax
 
 
 def all_gather(sharded_tensor: Any, axis: int | None = None, *, physical_axis: int | None = None) -> Tensor:
@@ -33,11 +33,15 @@ def all_gather(sharded_tensor: Any, axis: int | None = None, *, physical_axis: i
 @decided_once
 def _gathered(held: Storage, axis: Any, physical_axis: Any) -> Storage:
     with explained(f"all_gather(axis={axis!r}, physical_axis={physical_axis!r})", tensor=described(held)):
-        if axis is not None and physical_axis is not None and axis != physical_axis:
+        named = {
+            dim_of(held, dim, name)
+            for dim, name in ((axis, "axis"), (physical_axis, "physical_axis"))
+            if dim is not None
+        }
+        if len(named) > 1:
             fact = f"axis={axis} and physical_axis={physical_axis} name different dims"
             raise LayoutError(with_fix(fact, "give one of them: they are two names for one argument"))
-        named = physical_axis if axis is None else axis
-        dims: Any = range(held.rank) if named is None else [dim_of(held, named, "axis")]
+        dims = named or range(held.rank)
         kept = [() if d in dims else entry for d, entry in enumerate(held.layout.dims)]
         return held.with_layout(held.layout.replace(kept))
 
@@ -140,6 +144,7 @@ def distributed_broadcast(x: Any, mesh: DeviceMesh | None = None) -> Tensor:
     """
     x = as_data(x, "distributed_broadcast")
     if mesh is None:
+        x = from_jax(x) if isinstance(x, jax.Array) else x
         own = x.mesh if isinstance(x, Tensor) and not x.mesh.is_single else None
         mesh = own or ambient_mesh() or DeviceMesh.default()
     with explained("distributed_broadcast(x, mesh)", mesh=mesh):

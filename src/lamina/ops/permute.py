@@ -30,6 +30,8 @@ def ppermute(sharded_tensor: Any, permutation: Iterable[tuple[int, int]], *, axi
     [0.0, 0.0, 1.0, 2.0]
     """
     t = as_tensor(sharded_tensor, "ppermute")
+    if not isinstance(permutation, Iterable):
+        raise TypeError(f"ppermute(permutation) must be pairs (src, dst), as in [(0, 1), (1, 0)], not {permutation!r}")
     action = _permutation(t._held, tuple(map(_as_written, permutation)), axis)
     return Tensor(primitive.apply(t._array, action), t._held)
 

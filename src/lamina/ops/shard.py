@@ -58,6 +58,9 @@ def shard(x: Any, mesh: DeviceMesh | None, dim_specs: Any, replicated_axes: Any 
         if missing := [key for key in x if key not in dim_specs]:
             fact = f"shard(dim_specs): the dict of specs has none for {missing}"
             raise LayoutError(with_fix(fact, "give every key of x one; [] leaves a value whole"))
+        if unused := [key for key in dim_specs if key not in x]:
+            fact = f"shard(dim_specs): the dict of specs has {unused}, which x has not"
+            raise LayoutError(with_fix(fact, f"name keys of x: {list(x)}"))
         return {key: shard(leaf, mesh, dim_specs[key], replicated_axes, **kwargs) for key, leaf in x.items()}
     return over_leaves(lambda leaf: _shard_one(leaf, mesh, dim_specs, replicated_axes, **kwargs), x)
 
@@ -103,13 +106,20 @@ def _shard_one(
     with explained("shard(mesh)"):
         mesh = holding(as_mesh(mesh))
     held = x._held if isinstance(x, Tensor) else None
+    options = _options(memory_limit, topology)
     target = _target(shape_of(x), held, mesh, dim_specs, replicated_axes, partial)
     with (
         explained("shard(mesh)", mesh=mesh, only=DeviceError),
         explained("shard(memory_limit)", "raise the limit, or leave it out", only=PlanError, x=_seen(held), mesh=mesh),
     ):
-        options = Options(memory_limit, None if topology is None else links_of(topology))
         return relocate(x, _within(target, x, memory_limit), options, donate)
+
+
+def _options(memory_limit: Any, topology: Any) -> Options:
+    if memory_limit is not None and (isinstance(memory_limit, bool) or not isinstance(memory_limit, (int, float))):
+        raise TypeError(f"shard(memory_limit) must be a number of bytes, not {memory_limit!r}")
+    with explained("shard(topology)", "name a preset, or give a Topology such as lamina.calibrate(mesh)"):
+        return Options(memory_limit, None if topology is None else links_of(topology))
 
 
 def _seen(held: Storage | None) -> str | None:

@@ -7,11 +7,12 @@ from typing import Any
 import jax
 from jax.sharding import NamedSharding, Sharding
 
-from lamina.engine import inventory
+from lamina.engine import inventory, reading
 from lamina.engine.storage import Storage, storage, whole
 from lamina.errors import LayoutError, explained, with_fix
 from lamina.ops.arguments import as_data, over_leaves, relocate, shape_of, storage_for
-from lamina.sharding import CPU, Accelerator, Device, DeviceMapping, DeviceMesh, Layout
+from lamina.sharding import CPU, Accelerator, Device, DeviceMapping, DeviceMesh, TensorLayout
+from lamina.sharding.dims import is_static
 from lamina.tensors import Tensor, tensor
 
 
@@ -51,6 +52,9 @@ def _target(chosen: Any, shape: tuple[int, ...], argument: str) -> Storage:
     if isinstance(chosen, Device):
         inventory.resolve(chosen)
         return whole(DeviceMesh.single(chosen), shape)
+    if isinstance(chosen, TensorLayout) and not _may_be(chosen.shape, shape):
+        fact = f"{chosen!r} is the layout of another tensor: its shape is not {shape}"
+        raise LayoutError(with_fix(fact, "give its .mapping, which fits every shape of that rank"))
     if isinstance(chosen, DeviceMapping):
         if not chosen.is_fully_resolved:
             fact = f"{chosen!r} leaves dims open or to propagation"
@@ -59,16 +63,21 @@ def _target(chosen: Any, shape: tuple[int, ...], argument: str) -> Storage:
     if isinstance(chosen, jax.Device):
         return whole(DeviceMesh.single(inventory.name_of(chosen)), shape)
     if isinstance(chosen, NamedSharding):
-        mesh = inventory.mesh_of(chosen.mesh)
-        spec = [*chosen.spec, *[None] * (len(shape) - len(chosen.spec))]
-        dims = [() if e is None else (e,) if isinstance(e, str) else tuple(e) for e in spec]
-        return storage(mesh, Layout(mesh.axes, dims), shape)
+        mesh, layout = reading.layout_of(chosen, len(shape))
+        return storage(mesh, layout, shape, reading.memory_kind_of(chosen))
     if isinstance(chosen, Sharding) and len(chosen.device_set) == 1:
-        return whole(DeviceMesh.single(inventory.name_of(next(iter(chosen.device_set)))), shape)
+        one = whole(DeviceMesh.single(inventory.name_of(next(iter(chosen.device_set)))), shape)
+        return one.with_kind(reading.memory_kind_of(chosen))
     raise TypeError(
         f"{argument}: {chosen!r} is neither a device (lamina.CPU(i), lamina.Accelerator(i), a jax.Device) "
         "nor a mapping (a lamina DeviceMapping, a jax NamedSharding)"
     )
+
+
+def _may_be(written: tuple, shape: tuple[int, ...]) -> bool:
+    """Is the shape what is written, as far as that is known?"""
+    known = (dim == size or not is_static(dim) for dim, size in zip(written, shape, strict=False))
+    return len(written) == len(shape) and all(known)
 
 
 def transfer_to(x: Any, device: Any = None, *, sharding: Any = None) -> Any:

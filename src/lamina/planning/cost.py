@@ -17,7 +17,7 @@ from lamina.planning.steps import (
     Step,
     Transfer,
     Unreduce,
-    block_size,
+    most_held,
     most_received,
 )
 from lamina.planning.topology import Topology
@@ -56,7 +56,7 @@ def seconds(step: Step, layout: Layout, shape: Shape, itemsize: float, links: To
     received = (step.received if links.only_bytes else partial(most_received, step))(layout, shape) * itemsize
     copied = 0.0
     if links.copy != float("inf"):
-        copied = (block_size(layout, shape) + block_size(step.after(layout), shape)) * itemsize / links.copy
+        copied = most_held(step, layout, shape) * itemsize / links.copy
     if not received:
         return copied
     axes = crossed(step, layout)

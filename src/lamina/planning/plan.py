@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
 from lamina.planning.bounds import Bytes, bound_across, lower_bound
 from lamina.planning.cost import crossed, rounds, seconds
 from lamina.planning.html import plan_html
 from lamina.planning.pieces import kept_pieces
-from lamina.planning.steps import Step, Transfer, block_size, most_received
+from lamina.planning.steps import Step, Transfer, block_size, most_held, most_received
 from lamina.planning.topology import PRESETS, Topology
 from lamina.sharding.layout import Layout
 
@@ -96,8 +95,9 @@ class Plan:
     @cached_property
     def peak_memory(self) -> float:
         """The most bytes that one device holds at once: a step's input and output."""
-        sizes = [block_bytes(layout, self.shape, self.itemsize) for layout in self.layouts]
-        return max((before + after for before, after in pairwise(sizes)), default=sizes[0])
+        walk = zip(self.steps, self.layouts, strict=False)
+        least = block_bytes(self.source, self.shape, self.itemsize)
+        return max((most_held(step, layout, self.shape) * self.itemsize for step, layout in walk), default=least)
 
     @cached_property
     def step_seconds(self) -> tuple[float, ...]:

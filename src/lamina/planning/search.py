@@ -20,7 +20,7 @@ from lamina.planning.cost import least_seconds, rounds, seconds
 from lamina.planning.moves import goals, moves
 from lamina.planning.pieces import kept_pieces
 from lamina.planning.plan import Plan, block_bytes
-from lamina.planning.steps import Step
+from lamina.planning.steps import Step, most_held
 from lamina.planning.topology import Topology, topology
 from lamina.sharding.layout import Layout, check_rank
 
@@ -112,12 +112,11 @@ class _Search:
 
     def _edges(self, layout: Layout, unresolved: frozenset[str], limit: float | None) -> list[tuple[Step, Layout]]:
         """The steps from a layout, each leading somewhere else, within the memory limit."""
-        block = block_bytes(layout, self.shape, self.itemsize)
         found: dict[Step, Layout] = {}
         for step in moves(layout, self.goals, self.shape, unresolved):
             if step not in found:
                 after = step.after(layout)
-                if limit is None or block + block_bytes(after, self.shape, self.itemsize) <= limit:
+                if limit is None or most_held(step, layout, self.shape) * self.itemsize <= limit:
                     found[step] = after
         return list(found.items())
 

@@ -360,6 +360,20 @@ def most_received(step: Step, layout: Layout, shape: Shape) -> float:
             return mean
 
 
+def most_held(step: Step, layout: Layout, shape: Shape) -> int:
+    """The elements that a device holds while the step runs: its block before and its block after.
+
+    Pieces of an average are the copies themselves: nothing is made.
+
+    >>> rows = Layout({"x": 2}, [()])
+    >>> most_held(Unreduce("x", ReduceOp.SUM), rows, (8,)), most_held(Unreduce("x", ReduceOp.AVG), rows, (8,))
+    (16, 8)
+    """
+    if isinstance(step, Unreduce) and step.op is ReduceOp.AVG:
+        return block_size(layout, shape)
+    return block_size(layout, shape) + block_size(step.after(layout), shape)
+
+
 # -- when a step may be taken -----------------------------------------------------------------------------------------
 
 

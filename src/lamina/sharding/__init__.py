@@ -4,7 +4,7 @@ from lamina.errors import ConversionError
 from lamina.sharding.devices import CPU, Accelerator, Device, accelerator_count
 from lamina.sharding.dims import AlgebraicDim, Dim, SymbolicDim
 from lamina.sharding.layout import Layout
-from lamina.sharding.mappings import DeviceMapping, NamedMapping, PlacementMapping, ShardingSpec
+from lamina.sharding.mappings import DeviceMapping, NamedMapping, PlacementMapping, ShardingSpec, parse_mapping
 from lamina.sharding.mesh import DeviceMesh
 from lamina.sharding.placements import Partial, Placement, ReduceOp, Replicated, Sharded
 from lamina.sharding.shapes import global_shape_from_local, local_shard_shape_from_global, shard_shape
@@ -45,6 +45,7 @@ __all__ = [
     "global_shape_from_local",
     "local_shard_shape_from_global",
     "parse_layout",
+    "parse_mapping",
     "parse_mesh",
     "parse_spec",
     "shard_shape",

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from operator import index
 
 from lamina.errors import LayoutError
+from lamina.sharding.integers import as_integer
 
 
 class Device:
@@ -21,9 +21,10 @@ class Device:
 
 
 def _check_id(device: Device) -> None:
-    if isinstance(device.id, bool) or not hasattr(device.id, "__index__") or device.id < 0:
+    number = as_integer(device.id)
+    if number is None or number < 0:
         raise LayoutError(f"{type(device).__name__}(id={device.id!r}): the id must be an integer >= 0")
-    object.__setattr__(device, "id", index(device.id))
+    object.__setattr__(device, "id", number)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

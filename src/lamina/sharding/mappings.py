@@ -13,23 +13,33 @@ What each can't say:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
-from lamina.errors import ConversionError, LayoutError, Problems, with_fix
+from lamina.errors import ConversionError, LayoutError, Problems, explained, with_fix
 from lamina.sharding.frozen import Frozen
 from lamina.sharding.layout import Layout, check_axis_use
 from lamina.sharding.mesh import DeviceMesh, as_mesh
 from lamina.sharding.placements import Partial, Placement, ReduceOp, Replicated, Sharded
-from lamina.sharding.specs import DimSpec, SpecEntry, as_dim_specs, as_unreduced, axis_users, with_priorities
-from lamina.sharding.text import spec_text
+from lamina.sharding.specs import (
+    DimSpec,
+    SpecEntry,
+    as_dim_specs,
+    as_unreduced,
+    axis_users,
+    spec_as_written,
+    with_priorities,
+)
+from lamina.sharding.text import read_mapping, spec_text
 
 
 class DeviceMapping(Frozen, ABC):
     """A mesh and a description of how a tensor lies on it."""
 
     __slots__ = ()
+
+    memory_kind: str | None  # the devices' memory that it lies in, such as "pinned_host"; None: their default one
 
     @property
     @abstractmethod
@@ -92,6 +102,7 @@ class PlacementMapping(DeviceMapping):
 
     _mesh: DeviceMesh
     placements: tuple[Placement, ...]
+    memory_kind = None  # which placements can't say
 
     def __init__(self, mesh: DeviceMesh | None, placements: Iterable[Placement]):
         mesh = as_mesh(mesh)
@@ -99,9 +110,8 @@ class PlacementMapping(DeviceMapping):
             raise TypeError(f"placements must be one per mesh axis, as in [{placements!r}], not {placements!r}")
         placements = tuple(placements)
         if len(placements) != mesh.ndim:
-            raise LayoutError(
-                f"{len(placements)} placements {list(placements)} for the {mesh.ndim} axes of the mesh {mesh}"
-            )
+            fact = f"{len(placements)} placements {list(placements)} for the {mesh.ndim} axes of the mesh {mesh}"
+            raise LayoutError(with_fix(fact, "give one per mesh axis, Replicated() where it does nothing"))
         for placement in placements:
             if not isinstance(placement, Placement):
                 raise TypeError(f"{placement!r} is not a placement: use Replicated(), Sharded(dim) or Partial(op)")
@@ -139,12 +149,14 @@ class PlacementMapping(DeviceMapping):
                         dims[axis].append(name)
                     else:
                         problems.add(
-                            f"{placement} on mesh axis {name!r} is out of range for a tensor of rank {tensor_rank}"
+                            f"{placement} on mesh axis {name!r} is out of range for a tensor of rank {tensor_rank}",
+                            f"name a dim from {-tensor_rank} to {tensor_rank - 1}" if tensor_rank else "",
                         )
                 case Partial(op):
                     unreduced[name] = op
                 case _:
-                    lost.add(f"the custom placement {placement!r} on mesh axis {name!r} has no named spec")
+                    fact = f"the custom placement {placement!r} on mesh axis {name!r} has no named spec"
+                    lost.add(fact, "say it with Replicated(), Sharded(dim) or Partial(op)")
         problems.check()
         lost.check(ConversionError)
         return NamedMapping(self._mesh, [tuple(axes) for axes in dims], unreduced=unreduced)
@@ -167,7 +179,8 @@ class PlacementMapping(DeviceMapping):
             if may_meet and there.index(major) > there.index(minor):
                 problems.add(
                     f"{major!r} nests outside {minor!r} in {self}, but the mesh {mesh} has them in the other order, "
-                    "in which placements would nest them there"
+                    "in which placements would nest them there",
+                    "convert it by to_named_sharding(rank) first: a named spec keeps the order",
                 )
         problems.check(ConversionError)
 
@@ -207,6 +220,7 @@ class NamedMapping(DeviceMapping):
     >>> NamedMapping(mesh, [None, ("tp", "dp")]).to_placements()
     Traceback (most recent call last):
     lamina.errors.ConversionError: dim 1 is split over ('tp', 'dp'), but placements can only say ... order ('dp', 'tp')
+      fix: keep the named spec, or use a mesh with the axes in the order ('tp', 'dp')
     >>> with mesh:
     ...     NamedMapping(spec=["tp"])
     NamedMapping('[dp=2,tp=4] tp')
@@ -229,9 +243,7 @@ class NamedMapping(DeviceMapping):
         memory_kind: str | None = None,
     ):
         mesh = as_mesh(mesh)
-        dims = with_priorities(as_dim_specs(spec), tuple(priorities))
-        pieces = as_unreduced(unreduced)
-        check_axis_use(dict(mesh.axes), axis_users(dims, pieces))
+        dims, pieces = _checked(mesh, spec, unreduced, priorities)
         if memory_kind is not None and not isinstance(memory_kind, str):
             raise TypeError(f"memory_kind must be a string such as 'pinned_host', not {memory_kind!r}")
         set_ = object.__setattr__
@@ -274,15 +286,18 @@ class NamedMapping(DeviceMapping):
             in_order = tuple(axis for axis in self._mesh.axis_names if axis in written)
             if written != in_order:
                 problems.add(
-                    f"dim {d} is split over {written}, but placements can only say the mesh's own order {in_order}"
+                    f"dim {d} is split over {written}, but placements can only say the mesh's own order {in_order}",
+                    f"keep the named spec, or use a mesh with the axes in the order {written}",
                 )
             if dim.is_open:
-                problems.add(f"dim {d} is open, which placements can't say")
+                problems.add(f"dim {d} is open, which placements can't say", "close it: DimSpec(axes)")
             if dim.priority:
-                problems.add(f"dim {d} has priority {dim.priority}, which placements can't say")
+                fact = f"dim {d} has priority {dim.priority}, which placements can't say"
+                problems.add(fact, "leave out the priorities: they matter to propagation only")
             placements.update((axis, Sharded(d)) for axis in dim.axes)
         if self.memory_kind is not None:
-            problems.add(f"memory kind {self.memory_kind!r}, which placements can't say")
+            fact = f"memory kind {self.memory_kind!r}, which placements can't say"
+            problems.add(fact, "keep the named spec, which can")
         problems.check(ConversionError)
         return tuple(placements.get(axis, Replicated()) for axis in self._mesh.axis_names)
 
@@ -290,7 +305,8 @@ class NamedMapping(DeviceMapping):
         if len(self.dim_specs) > tensor_rank and any(
             self.dim_specs[d] != DimSpec() for d in range(tensor_rank, len(self.dim_specs))
         ):
-            raise LayoutError(f"the spec {self} has {len(self.dim_specs)} entries for a tensor of rank {tensor_rank}")
+            fact = f"the spec {self} has {len(self.dim_specs)} entries for a tensor of rank {tensor_rank}"
+            raise LayoutError(with_fix(fact, "one entry per dim; dims that have none stay whole"))
         dims = (*self.dim_specs, *[DimSpec()] * tensor_rank)[:tensor_rank]
         return NamedMapping(self._mesh, dims, unreduced=self.unreduced, memory_kind=self.memory_kind)
 
@@ -330,8 +346,49 @@ ShardingSpec = NamedMapping
 """The seeds' other name for NamedMapping."""
 
 
+def _checked(
+    mesh: DeviceMesh, spec: Any, unreduced: Any, priorities: Sequence[int | None]
+) -> tuple[tuple[DimSpec, ...], dict[str, ReduceOp]]:
+    """Both invariants; all that is wrong is said at once."""
+    if isinstance(spec, Iterator):  # to be read, and to be shown
+        spec = tuple(spec)
+    problems, dims, pieces = Problems(), tuple[DimSpec, ...](), dict[str, ReduceOp]()
+    with problems.caught():
+        dims = with_priorities(as_dim_specs(spec), tuple(priorities))
+    with problems.caught():
+        pieces = as_unreduced(unreduced)
+    with problems.caught(
+        f"one entry per dim: None, one of {list(mesh.axis_names)}, or a tuple of them; each axis once"
+    ):
+        check_axis_use(dict(mesh.axes), axis_users(dims, pieces))
+    if problems.facts:
+        with explained(f"NamedMapping(spec={spec_as_written(spec)})", mesh=mesh):
+            problems.check()
+    return dims, pieces
+
+
 def _rebuild_named(mesh: DeviceMesh, dims: tuple, unreduced: dict, memory_kind: str | None) -> NamedMapping:
     return NamedMapping(mesh, dims, unreduced=unreduced, memory_kind=memory_kind)
+
+
+def parse_mapping(text: str, mesh: DeviceMesh | None = None) -> NamedMapping:
+    """Reads what `str` or `repr` of a NamedMapping wrote, onto `mesh`, or onto an abstract mesh of the axes written.
+
+    >>> parse_mapping("[dp=2,tp=4] (tp,dp),-?!1 @pinned_host")
+    NamedMapping('[dp=2,tp=4] (tp,dp),-?!1 @pinned_host')
+    >>> parse_mapping("[dp=2] dp", DeviceMesh.abstract((4,), ("dp",)))
+    Traceback (most recent call last):
+    lamina.errors.LayoutError: '[dp=2] dp' is written for another mesh than DeviceMesh([dp=4], abstract)
+      fix: give a mesh with the axes that are written, or none
+    """
+    axes, dims, partial, memory_kind = read_mapping(text)
+    if mesh is None:
+        mesh = DeviceMesh.abstract([size for _, size in axes], [name for name, _ in axes])
+    elif as_mesh(mesh).axes != axes:
+        fact = f"{text!r} is written for another mesh than {mesh!r}"
+        raise LayoutError(with_fix(fact, "give a mesh with the axes that are written, or none"))
+    check_axis_use(dict(mesh.axes), axis_users(dims, [axis for axis, _ in partial]))
+    return NamedMapping(mesh, dims, unreduced=dict(partial), memory_kind=memory_kind)
 
 
 def check_on(mesh: DeviceMesh, mapping: DeviceMapping) -> None:

@@ -14,12 +14,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar
-from operator import index
-from typing import Any
 
 from lamina.errors import DeviceError, LayoutError, Problems, with_fix
 from lamina.sharding.devices import CPU, Device, default_devices
 from lamina.sharding.frozen import Frozen
+from lamina.sharding.integers import as_integer
+from lamina.sharding.mesh_checks import check_devices, grid_text, shape_and_names, shortened
 
 _AMBIENT: ContextVar[tuple[DeviceMesh, ...]] = ContextVar("lamina_mesh", default=())
 
@@ -48,11 +48,11 @@ class DeviceMesh(Frozen):
     _hash: int
 
     def __init__(self, devices: Sequence[Device], mesh_shape: Sequence[int], axis_names: Sequence[str]):
-        shape, names = _shape_and_names(mesh_shape, axis_names)
+        shape, names = shape_and_names(mesh_shape, axis_names)
         if not isinstance(devices, Iterable):
             raise TypeError(f"devices must be a list of devices, as in [{devices!r}], not {devices!r}")
         devices = tuple(devices)
-        _check_devices(devices, shape, names)
+        check_devices(devices, shape, names)
         set_ = object.__setattr__
         set_(self, "devices", devices)
         set_(self, "mesh_shape", shape)
@@ -69,21 +69,21 @@ class DeviceMesh(Frozen):
         >>> DeviceMesh.create((2, 4), ("dp", "tp")).num_devices
         8
         """
-        sizes, names = _shape_and_names(shape, axis_names)
+        sizes, names = shape_and_names(shape, axis_names)
         needed, there = math.prod(sizes), default_devices()
         if needed > len(there):
-            fact = f"a mesh [{_axes_text(sizes, names)}] needs {needed} devices, but there are {len(there)}: "
+            fact = f"a mesh [{grid_text(sizes, names)}] needs {needed} devices, but there are {len(there)}: "
             fix = (
                 f"DeviceMesh.simulated({sizes}, {names}) needs only one device; "
                 f'or, on a CPU, jax.config.update("jax_num_cpu_devices", {needed}) before anything uses JAX'
             )
-            raise DeviceError(with_fix(f"{fact}{list(there)}", fix))
+            raise DeviceError(with_fix(f"{fact}{shortened(there)}", fix))
         return cls(there[:needed], sizes, names)
 
     @classmethod
     def simulated(cls, shape: Sequence[int], axis_names: Sequence[str], device: Device | None = None) -> DeviceMesh:
         """A mesh of any size that one device plays: same ops, same numbers, same gradients."""
-        sizes, names = _shape_and_names(shape, axis_names)
+        sizes, names = shape_and_names(shape, axis_names)
         return cls((CPU() if device is None else device,) * math.prod(sizes), sizes, names)
 
     @classmethod
@@ -153,13 +153,20 @@ class DeviceMesh(Frozen):
         >>> DeviceMesh.abstract((2, 3), ("x", "y")).axis_index("y")
         1
         """
-        if not isinstance(axis, (str, bool)) and hasattr(axis, "__index__"):
-            if not -self.ndim <= axis < self.ndim:
-                raise LayoutError(f"mesh axis {axis} is out of range for {self} with {self.ndim} axes")
-            return index(axis) % self.ndim
-        if axis not in self.axis_names:
-            raise LayoutError(f"{axis!r} is not an axis of the mesh {self}")
+        if (number := as_integer(axis)) is not None:
+            if not -self.ndim <= number < self.ndim:
+                fact = f"mesh axis {axis} is out of range for {self} with {self.ndim} axes"
+                raise LayoutError(
+                    with_fix(fact, f"count from {-self.ndim} to {self.ndim - 1}, or {self._names_to_use}")
+                )
+            return number % self.ndim
+        if not isinstance(axis, str) or axis not in self.axis_names:
+            raise LayoutError(with_fix(f"{axis!r} is not an axis of the mesh {self}", self._names_to_use))
         return self.axis_names.index(axis)
+
+    @property
+    def _names_to_use(self) -> str:
+        return f"name one of {', '.join(self.axis_names)}"
 
     def coordinates(self, device: int) -> tuple[int, ...]:
         """Where the device with this flat index stands.
@@ -167,11 +174,14 @@ class DeviceMesh(Frozen):
         >>> DeviceMesh.abstract((2, 3), ("x", "y")).coordinates(4)
         (1, 1)
         """
-        if not 0 <= device < self.num_devices:
-            raise LayoutError(f"device {device} is out of range for {self} with {self.num_devices} devices")
+        if (rest := as_integer(device)) is None:
+            raise TypeError(f"device must be an integer, the position in the mesh, not {device!r}")
+        if not 0 <= rest < self.num_devices:
+            fact = f"device {device} is out of range for {self} with {self.num_devices} devices"
+            raise LayoutError(with_fix(fact, f"count from 0 to {self.num_devices - 1}, row-major"))
         place = []
         for size in reversed(self.mesh_shape):
-            device, coordinate = divmod(device, size)
+            rest, coordinate = divmod(rest, size)
             place.append(coordinate)
         return tuple(reversed(place))
 
@@ -185,7 +195,7 @@ class DeviceMesh(Frozen):
         problems = Problems()
         for name in names:
             if name not in self.axis_names:
-                problems.add(f"{name!r} is not an axis of the mesh {self}")
+                problems.add(f"{name!r} is not an axis of the mesh {self}", self._names_to_use)
         problems.check()
         shape = tuple(self._by_name[name] for name in names)
         if self.is_abstract:
@@ -225,7 +235,7 @@ class DeviceMesh(Frozen):
         return self._hash
 
     def __str__(self) -> str:
-        return f"[{_axes_text(self.mesh_shape, self.axis_names)}]"
+        return f"[{grid_text(self.mesh_shape, self.axis_names)}]"
 
     def __repr__(self) -> str:
         if self.is_abstract:
@@ -268,53 +278,6 @@ def holding(mesh: DeviceMesh) -> DeviceMesh:
             )
         )
     return mesh
-
-
-def _axes_text(shape: Sequence[int], names: Sequence[str]) -> str:
-    return ",".join(f"{name}={size}" for name, size in zip(names, shape, strict=True))
-
-
-def _shape_and_names(mesh_shape: Any, axis_names: Any) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Both as tuples, checked; one axis needs no tuple."""
-    shape = tuple(mesh_shape) if isinstance(mesh_shape, Iterable) else (mesh_shape,)
-    names = tuple(axis_names) if isinstance(axis_names, Iterable) and not isinstance(axis_names, str) else (axis_names,)
-    _check_axes(shape, names)
-    return tuple(index(size) for size in shape), names
-
-
-def _check_axes(shape: tuple, names: tuple) -> None:
-    problems = Problems()
-    if len(shape) != len(names):
-        raise LayoutError(f"mesh_shape {shape} has {len(shape)} entries, but axis_names {names} has {len(names)}")
-    if not names:
-        problems.add("a mesh needs at least one axis")
-    for name in names:
-        if not isinstance(name, str) or not name.isidentifier():
-            problems.add(f"axis name {name!r} is not an identifier")
-        elif names.count(name) > 1:
-            problems.add(f"axis name {name!r} stands twice in {names}")
-    for name, size in zip(names, shape, strict=True):
-        if isinstance(size, bool) or not hasattr(size, "__index__") or size < 1:
-            problems.add(f"axis {name!r} has size {size!r}; sizes are integers >= 1")
-    problems.check()
-
-
-def _check_devices(devices: tuple, shape: tuple, names: tuple) -> None:
-    if not devices:
-        return
-    where = f"mesh [{_axes_text(shape, names)}]"
-    for device in set(devices):
-        if not isinstance(device, Device):
-            raise TypeError(f"{where}: devices must be lamina.CPU(i) or lamina.Accelerator(i), not {device!r}")
-    if len(devices) != math.prod(shape):
-        raise LayoutError(f"{where} has {math.prod(shape)} positions, but {len(devices)} devices were given")
-    distinct = len(set(devices))
-    if distinct not in (1, len(devices)):
-        repeated = max(set(devices), key=lambda device: (devices.count(device), -device.id))
-        raise LayoutError(
-            f"{where}: {repeated} stands at {devices.count(repeated)} positions; "
-            "devices must be all distinct, or all the same (a simulated mesh)"
-        )
 
 
 def positions(mesh: DeviceMesh) -> Iterator[dict[str, int]]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from lamina.errors import LayoutError
+from lamina.sharding.integers import as_integer
 
 
 class ReduceOp(StrEnum):
@@ -84,9 +85,10 @@ class Sharded(Placement):
     axis: int
 
     def __post_init__(self) -> None:
-        if isinstance(self.axis, bool) or not hasattr(self.axis, "__index__"):
+        axis = as_integer(self.axis)
+        if axis is None:
             raise LayoutError(f"Sharded({self.axis!r}): the axis must be an integer")
-        object.__setattr__(self, "axis", self.axis.__index__())
+        object.__setattr__(self, "axis", axis)
 
     def __repr__(self) -> str:
         return f"Sharded({self.axis})"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from operator import index
 from typing import Any
 
-from lamina.errors import LayoutError, Problems
+from lamina.errors import ConversionError, LayoutError, Problems, with_fix
+from lamina.sharding.integers import as_integer
 from lamina.sharding.placements import ReduceOp, as_reduce_op
 
 
@@ -35,9 +35,10 @@ class DimSpec:
         for axis in axes:
             if not isinstance(axis, str):
                 raise LayoutError(f"{axis!r} in {axes} is not the name of a mesh axis")
-        if isinstance(self.priority, bool) or not hasattr(self.priority, "__index__") or self.priority < 0:
+        priority = as_integer(self.priority)
+        if priority is None or priority < 0:
             raise LayoutError(f"priority {self.priority!r} of {axes} is not an integer >= 0")
-        object.__setattr__(self, "priority", index(self.priority))
+        object.__setattr__(self, "priority", priority)
         object.__setattr__(self, "axes", axes)
         object.__setattr__(self, "is_open", bool(self.is_open))
 
@@ -77,10 +78,27 @@ def as_dim_spec(entry: Any) -> DimSpec:
     raise LayoutError(f"{entry!r} is not a spec entry: use None, an axis name, a tuple of axis names or a DimSpec")
 
 
+def spec_as_written(entries: Any) -> str:
+    """A spec as the user wrote it, more or less: what an error shows of it.
+
+    >>> spec_as_written(P("x", None)), spec_as_written("x")
+    ("['x', None]", "'x'")
+    """
+    if isinstance(entries, (list, tuple)):
+        return str([entry.entry if isinstance(entry, DimSpec) else entry for entry in entries])
+    return repr(entries)
+
+
 def as_dim_specs(entries: Any) -> tuple[DimSpec, ...]:
     """A whole spec: any iterable of entries (`P(...)`, a list, JAX's PartitionSpec)."""
     if isinstance(entries, str) or not isinstance(entries, Iterable):
-        raise LayoutError(f"{entries!r} is not a spec: use one entry per dim, as in [{entries!r}, None]")
+        example = repr(entries) if isinstance(entries, str) else "'x'"
+        raise LayoutError(f"{entries!r} is not a spec: use one entry per dim, as in [{example}, None]")
+    if getattr(entries, "unreduced", None) or getattr(entries, "reduced", None):  # of JAX's PartitionSpec
+        fact = f"{entries!r} has unreduced or reduced axes, which no list of entries can carry"
+        raise ConversionError(
+            with_fix(fact, "name the unreduced axes beside it: partial= of shard, unreduced= of NamedMapping")
+        )
     problems, specs = Problems(), []
     for entry in entries:
         with problems.caught():

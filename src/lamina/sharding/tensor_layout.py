@@ -25,7 +25,7 @@ class TensorLayout(DeviceMapping):
     (TensorLayout(float32[8,6], '[dp=2,tp=4] dp,tp'), [(4, 2), (4, 2), (4, 1), (4, 1), (4, 2)])
     """
 
-    __slots__ = ("_layout", "dtype", "mapping", "shape")
+    __slots__ = ("_layout", "dtype", "mapping", "memory_kind", "shape")
 
     dtype: str
     shape: tuple[Any, ...]
@@ -39,6 +39,7 @@ class TensorLayout(DeviceMapping):
         set_(self, "dtype", dtype_name(dtype))
         set_(self, "shape", tuple(Dim(d) for d in shape))
         set_(self, "mapping", mapping)
+        set_(self, "memory_kind", mapping.memory_kind)
         set_(self, "_layout", mapping.layout(len(self.shape)))
 
     @property

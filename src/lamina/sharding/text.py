@@ -5,8 +5,10 @@
     layout  =  "[" axis "=" size {"," axis "=" size} "]" spec
     spec    =  "()"  |  entry {"," entry}      then any of   " +" op "(" axis {"," axis} ")"
     entry   =  ("-" | axis | "(" axis {"," axis} ")")  ["?"]  ["!" priority]
+    mapping =  layout  ["@" memory kind]
 
 `-` is a whole dim, `(tp,dp)` a dim split over two axes, major to minor, `?` an open dim, `+sum(x)` a Partial axis.
+Both `str` and `repr` of a layout and of a named mapping are read (see `parse_mapping`).
 
 >>> parse_layout("[dp=2,tp=4] -,(tp,dp)")
 Layout('[dp=2,tp=4] -,(tp,dp)')
@@ -47,10 +49,11 @@ def layout_text(layout: Layout) -> str:
 
 
 def parse_layout(text: str) -> Layout:
-    """Reads what `str(layout)` wrote; open dims and priorities, which a layout can't say, are refused."""
-    reader = _Reader(text)
+    """Reads what `str(layout)` or `repr(layout)` wrote; open dims and priorities, which it can't say, are refused."""
+    reader = _Reader(text, "Layout")
     axes = reader.mesh()
     dims, partial = reader.spec()
+    reader.end()
     problems = Problems()
     for d, dim in enumerate(dims):
         if dim.is_open or dim.priority:
@@ -78,14 +81,28 @@ def parse_spec(text: str) -> tuple[tuple[DimSpec, ...], tuple[tuple[str, ReduceO
     Traceback (most recent call last):
     lamina.errors.SpecSyntaxError: expected ')' at column 5 of 'x,(y'
     """
-    return _Reader(text).spec()
+    reader = _Reader(text)
+    spec = reader.spec()
+    reader.end()
+    return spec
+
+
+def read_mapping(text: str) -> tuple[tuple[tuple[str, int], ...], tuple[DimSpec, ...], tuple, str | None]:
+    """The parts of what `str(mapping)` or `repr(mapping)` of a NamedMapping wrote: axes, dims, Partial axes, memory."""
+    reader = _Reader(text, "NamedMapping")
+    axes = reader.mesh()
+    dims, partial = reader.spec()
+    memory_kind = reader.match(r"\w+", "a memory kind") if reader.take("@") else None
+    reader.end()
+    return axes, dims, partial, memory_kind
 
 
 class _Reader:
-    """A recursive-descent reader over one line; every error knows its column."""
+    """A recursive-descent reader over one line, with or without the name of what it is; errors know their column."""
 
-    def __init__(self, text: str):
+    def __init__(self, text: str, kind: str = ""):
         self.text, self.at = text, 0
+        self.is_named = bool(kind) and self.take(f"{kind}('")
 
     def fail(self, fact: str, at: int | None = None) -> SpecSyntaxError:
         return SpecSyntaxError(fact, self.text, self.at if at is None else at)
@@ -124,6 +141,8 @@ class _Reader:
         return tuple(names)
 
     def end(self) -> None:
+        if self.is_named:
+            self.need("')")
         self.skip_space()
         if self.at < len(self.text):
             raise self.fail(f"did not expect {self.text[self.at]!r}")
@@ -172,5 +191,4 @@ class _Reader:
             op = self.match("|".join(ReduceOp), "one of " + ", ".join(ReduceOp))
             self.need("(")
             partial += [(axis, ReduceOp(op)) for axis in self.names()]
-        self.end()
         return tuple(dims), tuple(partial)

@@ -90,6 +90,8 @@ class DistributedType(Frozen):
     def __init__(
         self, dtype: Any, shape: Sequence[Any], mesh: DeviceMesh, placements: Sequence[Placement] | DeviceMapping
     ):
+        if type(self) is DistributedType:
+            raise TypeError("DistributedType is abstract: use DistributedTensorType or DistributedBufferType")
         dims = tuple(Dim(d) for d in shape)
         mapping = placements if isinstance(placements, DeviceMapping) else PlacementMapping(mesh, placements)
         check_on(mesh, mapping)

@@ -23,10 +23,12 @@ DOCUMENTED = [
     *("shard", "reshard", "all_reduce", "all_gather", "all_to_all", "reduce_scatter", "distributed_broadcast"),
     *("ppermute", "to_device", "transfer_to", "cpu", "gpu", "accelerator", "explain"),
     *("calibrate", "Topology"),
+    *("attention", "embedding", "layer_norm", "log_softmax", "rms_norm", "softmax"),
+    *("softmax_cross_entropy_with_integer_labels", "unstack"),
     *("save", "load", "latest"),
     *("CheckpointError", "LaminaError", "LayoutError", "ConversionError", "PlanError", "DeviceError", "TransformError"),
     *("ReshardError", "ImplicitReshard", "on_reshard"),
-    *("apply", "here", "spmd"),
+    *("apply", "here", "random", "spmd"),
     *(
         "absolute",
         "add",
@@ -151,6 +153,7 @@ DOCUMENTED = [
     ),
     *("array_split", "broadcast_to", "concatenate", "diff", "dynamic_update_slice", "expand_dims", "flip"),
     *("matrix_transpose", "moveaxis", "nonzero", "one_hot", "pad", "ravel", "repeat", "reshape", "roll", "split"),
+    *("cummax", "cummin", "cumprod", "cumsum", "argsort", "searchsorted", "sort", "top_k"),
     *("squeeze", "stack", "swapaxes", "take", "take_along_axis", "tile", "transpose", "tril", "triu"),
 ]
 

@@ -28,7 +28,7 @@ _HOMES = {
     "lamina.checkpoint": "latest load save",
     "lamina.ops": (
         "accelerator all_gather all_reduce all_to_all calibrate cpu distributed_broadcast explain gpu on_reshard "
-        "ppermute reduce_scatter reshard shard to_device transfer_to"
+        "ppermute random reduce_scatter reshard shard to_device transfer_to"
     ),
     "lamina.ops.elementwise": (
         "absolute add angle arccos arccosh arcsin arcsinh arctan arctan2 arctanh astype bitwise_and "
@@ -42,6 +42,9 @@ _HOMES = {
     "lamina.ops.apply": "apply",
     "lamina.ops.spmd": "here spmd",
     "lamina.ops.linalg": "dot einsum matmul outer tensordot",
+    "lamina.ops.nn": (
+        "attention embedding layer_norm log_softmax rms_norm softmax softmax_cross_entropy_with_integer_labels unstack"
+    ),
     "lamina.ops.getitem": "nonzero",
     "lamina.ops.indexing": "dynamic_update_slice one_hot take take_along_axis",
     "lamina.ops.movement": (
@@ -49,6 +52,8 @@ _HOMES = {
     ),
     "lamina.ops.rearranging": "array_split concatenate diff flip pad repeat roll split tile",
     "lamina.ops.reduction": "all any argmax argmin logsumexp max mean min prod std sum var",
+    "lamina.ops.scans": "cummax cummin cumprod cumsum",
+    "lamina.ops.sorting": "argsort searchsorted sort top_k",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
@@ -77,8 +82,11 @@ if TYPE_CHECKING:  # what a type checker and an editor see
     from lamina.ops.indexing import *  # noqa: F403
     from lamina.ops.linalg import *  # noqa: F403
     from lamina.ops.movement import *  # noqa: F403
+    from lamina.ops.nn import *  # noqa: F403
     from lamina.ops.rearranging import *  # noqa: F403
     from lamina.ops.reduction import *  # noqa: F403
+    from lamina.ops.scans import *  # noqa: F403
+    from lamina.ops.sorting import *  # noqa: F403
     from lamina.ops.spmd import *  # noqa: F403
     from lamina.planning import Topology as Topology
     from lamina.sharding import *  # noqa: F403

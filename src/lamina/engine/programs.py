@@ -161,9 +161,9 @@ def runner(action: Action, donate: bool = False) -> Callable[[Any], Any]:
     Virtual CPU devices share the process's memory.  Passing blocks on costs a meeting of threads per collective there
     (0.4 – 6 ms for 4 MB on 8 devices and 2 cores), a copy through the host 0.1 – 0.5 ms, and no collective is queued.
     """
-    if isinstance(action, Transfer):
-        return partial(crossing.move, source=action.source, target=action.target)
     held, target = source_of(action), target_of(action)
+    if isinstance(action, Transfer):
+        return _carrier(action)
     if donate:
         same = held.array_shape == target.array_shape  # else XLA can't reuse the memory, and JAX would warn
         return partial(_consume, _guarded(program(action, donate=same), held))
@@ -174,6 +174,21 @@ def runner(action: Action, donate: bool = False) -> Callable[[Any], Any]:
             return lambda x: jax.device_put(x, target.sharding)
         return partial(transfer.repack, source=held, target=target)
     return _guarded(program(action), held)
+
+
+def _carrier(action: Transfer) -> Callable[[Any], Any]:
+    """What carries a value to another mesh.
+
+    In one memory, copies: 8×8 to 2048² float32 from 8 virtual devices took 0.05 – 4.7 ms, and messages 0.1 – 8.9 ms
+    (all of one tensor on one device: 13 times as long where it is small, 4 times where it is large).
+    """
+    source, target = action.source, action.target
+    stays = source.is_local and target.is_local and source.mesh.devices[0] == target.mesh.devices[0]
+    if not (stays or (_in_one_memory(source) and _in_one_memory(target))):
+        return partial(crossing.move, source=source, target=target)
+    if source.is_plain and target.is_plain:
+        return lambda x: jax.device_put(x, target.sharding)
+    return program(action) if stays else partial(transfer.repack, source=source, target=target)
 
 
 def _consume(run: Callable[[Any], Any], x: Any) -> Any:

@@ -146,6 +146,21 @@ def test_shapes(mistake: Mistake) -> None:
         fix=None,
     ),
     Mistake(
+        "a float array for an index, of no dims",
+        lambda w: w.rows[np.array(0.5)],
+        error=TypeError,
+        says="indices must be integers",
+        fix=None,
+    ),
+    Mistake(
+        "a mask of another size",
+        lambda w: w.even[np.array([True, False])],
+        where="x[ndarray of shape (2,)]: ",
+        says="a mask of 2 entries for dim 0, which has 8",
+        shows="shape: (8,)",
+        fix="give it an entry for each of the dim",
+    ),
+    Mistake(
         "a mask inside jax.jit",
         lambda w: jax.jit(lambda x: x[x > 0])(w.rows),
         error=TransformError,

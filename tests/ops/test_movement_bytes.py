@@ -107,6 +107,17 @@ def test_gradients_move_what_the_op_moved(name: str) -> None:
     assert _lowered(SPLIT_ROWS, _gradient(function)) == pytest.approx(expected)
 
 
+def test_a_cache_is_written_where_it_lies() -> None:
+    """Keys of one token into a cache split by batch and heads: nothing moves, whichever token it is."""
+    mesh = DeviceMesh.create((2, 2), ("dp", "tp"))
+    cache = lamina.shard(np.zeros((4, 16, 2, 3), "float32"), mesh, ["dp", None, "tp"])
+    keys = lamina.shard(np.ones((4, 1, 2, 3), "float32"), mesh, ["dp", None, "tp"])
+    write = jax.jit(lambda cache, keys, token: lamina.dynamic_update_slice(cache, keys, (0, token, 0, 0)))
+    assert received(write.lower(cache, keys, 7).as_text()) == NOTHING
+    assert write(cache, keys, 7).layout == cache.layout
+    assert write(cache, keys, 7).numpy()[:, 7].all() and write(cache, keys, 7).numpy().sum() == 24
+
+
 # -- implicit communication says so -----------------------------------------------------------------------------------
 
 

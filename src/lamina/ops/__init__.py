@@ -7,6 +7,7 @@ from lamina.ops import indexing as _indexing
 from lamina.ops import linalg as _linalg
 from lamina.ops import movement as _movement
 from lamina.ops import nn as _nn
+from lamina.ops import random as random
 from lamina.ops import rearranging as _rearranging
 from lamina.ops import reduction as _reduction
 from lamina.ops import scans as _scans
@@ -46,6 +47,7 @@ __all__ = [
     "here",
     "on_reshard",
     "ppermute",
+    "random",
     "reduce_scatter",
     "reshard",
     "shard",

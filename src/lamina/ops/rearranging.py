@@ -99,6 +99,8 @@ def rearranged(name: str, x: Tensor, runs: dict[int, Runs], fill: Any = 0) -> Te
 def flip(x: Any, axis: Any = None) -> Tensor:
     """The entries of the dims `axis` (None: all) in the opposite order.
 
+    Along a split dim a device receives one block (none, if it stands in the middle).
+
     >>> import lamina
     >>> lamina.flip(lamina.tensor([1, 2, 3])).tolist()
     [3, 2, 1]
@@ -112,7 +114,8 @@ def flip(x: Any, axis: Any = None) -> Tensor:
 def roll(x: Any, shift: Any, axis: Any = None) -> Tensor:
     """The entries of a dim, or of several, shifted; those that leave at the end come back at the start.
 
-    Without an `axis` the flat tensor is rolled.
+    Without an `axis` the flat tensor is rolled.  Along a split dim a device receives `shift` entries, or its block if
+    that is less.
 
     >>> import lamina
     >>> lamina.roll(lamina.tensor([1, 2, 3]), 1).tolist()
@@ -143,7 +146,8 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Tensor:
 def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Tensor:
     """More entries before and after those of each dim: a constant, or by "edge", "wrap", "reflect" or "symmetric".
 
-    `pad_width` is as numpy has it: one number, a pair for all dims, or a pair for each.
+    `pad_width` is as numpy has it: one number, a pair for all dims, or a pair for each.  Along a split dim a device
+    receives the entries that the new blocks, which are larger, place on it.
 
     >>> import lamina
     >>> lamina.pad(lamina.tensor([1, 2]), (1, 2), constant_values=9).tolist()
@@ -229,6 +233,8 @@ def _cut(runs: Runs, first: int, count: int) -> Runs:
 def repeat(x: Any, repeats: Any, axis: int | None = None) -> Tensor:
     """Every entry of a dim (None: of the flat tensor) so many times; `repeats` is a number, or one for each entry.
 
+    Along a split dim that is even nothing moves, if all are repeated alike; else what the new blocks place elsewhere.
+
     >>> import lamina
     >>> lamina.repeat(lamina.tensor([1, 2]), 2).tolist()
     [1, 1, 2, 2]
@@ -250,6 +256,8 @@ def repeat(x: Any, repeats: Any, axis: int | None = None) -> Tensor:
 
 def tile(x: Any, reps: Any) -> Tensor:
     """The tensor so many times along each dim, counted from the last; more numbers than dims make new dims in front.
+
+    Along a split dim a device receives the entries of its block of the result, each once.
 
     >>> import lamina
     >>> lamina.tile(lamina.tensor([1, 2]), (2, 2)).tolist()
@@ -289,6 +297,8 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0) -> Tensor:
 
 def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Tensor]:
     """Parts of a dim: so many equal ones, or those that end before each index.
+
+    Along a split dim each part is split again, and a device receives the entries that this places on it.
 
     >>> import lamina
     >>> [part.tolist() for part in lamina.split(lamina.tensor([1, 2, 3, 4]), [1])]
@@ -331,7 +341,7 @@ def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Tensor]
 
 
 def diff(x: Any, n: int = 1, axis: int = -1) -> Tensor:
-    """The differences of neighbours along a dim, n times.
+    """The differences of neighbours along a dim, n times.  Along a split dim a device receives an entry or two.
 
     >>> import lamina
     >>> lamina.diff(lamina.tensor([1, 4, 9])).tolist()

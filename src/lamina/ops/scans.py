@@ -74,6 +74,8 @@ KERNELS = {name: _kernel(name, scan) for name, scan in _SCANS.items()}
 def cumsum(x: Any, axis: int | None = None, dtype: Any = None) -> Tensor:
     """The sums of the entries up to each, along a dim (None: of the flat tensor).
 
+    Along a split dim a device receives one entry of each other block: its total.
+
     >>> import numpy as np, lamina
     >>> x = lamina.shard(np.arange(6), lamina.DeviceMesh.simulated((2,), ("x",)), ["x"])
     >>> lamina.cumsum(x).tolist()
@@ -85,6 +87,8 @@ def cumsum(x: Any, axis: int | None = None, dtype: Any = None) -> Tensor:
 def cumprod(x: Any, axis: int | None = None, dtype: Any = None) -> Tensor:
     """The products of the entries up to each, along a dim (None: of the flat tensor).
 
+    Along a split dim a device receives one entry of each other block: its total.
+
     >>> import lamina
     >>> lamina.cumprod(lamina.tensor([1, 2, 3])).tolist()
     [1, 2, 6]
@@ -95,6 +99,8 @@ def cumprod(x: Any, axis: int | None = None, dtype: Any = None) -> Tensor:
 def cummax(x: Any, axis: int | None = None) -> Tensor:
     """The largest of the entries up to each, along a dim (None: of the flat tensor); NaN wins.
 
+    Along a split dim a device receives one entry of each other block: its total.
+
     >>> import lamina
     >>> lamina.cummax(lamina.tensor([1, 3, 2])).tolist()
     [1, 3, 3]
@@ -104,6 +110,8 @@ def cummax(x: Any, axis: int | None = None) -> Tensor:
 
 def cummin(x: Any, axis: int | None = None) -> Tensor:
     """The smallest of the entries up to each, along a dim (None: of the flat tensor); NaN wins.
+
+    Along a split dim a device receives one entry of each other block: its total.
 
     >>> import lamina
     >>> lamina.cummin(lamina.tensor([3, 1, 2])).tolist()

@@ -71,6 +71,8 @@ KERNELS = {kernel.name: kernel for kernel in (_SORT, _ARGSORT, _TOP_K, _SEARCH)}
 def sort(x: Any, axis: int | None = -1, *, descending: bool = False) -> Tensor:
     """The entries of a dim (None: of the flat tensor) in order, NaN last.
 
+    If the dim is split over k devices, each receives (k-1)/k of a block; in 1-D all blocks that it hasn't.
+
     >>> import lamina
     >>> lamina.sort(lamina.tensor([3, 1, 2])).tolist()
     [1, 2, 3]
@@ -79,7 +81,7 @@ def sort(x: Any, axis: int | None = -1, *, descending: bool = False) -> Tensor:
 
 
 def argsort(x: Any, axis: int | None = -1, *, descending: bool = False) -> Tensor:
-    """The numbers of a dim's entries in their order; equal ones keep theirs.
+    """The numbers of a dim's entries in their order; equal ones keep theirs.  It moves what `sort` moves.
 
     >>> import lamina
     >>> lamina.argsort(lamina.tensor([3, 1, 2])).tolist()
@@ -99,6 +101,8 @@ def _in_order(kernel: Kernel, x: Any, axis: int | None, descending: bool) -> Ten
 
 def top_k(x: Any, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
     """The k largest of a dim, the largest first, and their numbers; of equals the first.
+
+    Along a split dim only each block's own k largest move, with their numbers.
 
     >>> import numpy as np, lamina
     >>> x = lamina.shard(np.array([3, 1, 4, 1, 5, 9]), lamina.DeviceMesh.simulated((2,), ("x",)), ["x"])
@@ -120,6 +124,8 @@ def top_k(x: Any, k: int, axis: int = -1) -> tuple[Tensor, Tensor]:
 
 def searchsorted(a: Any, v: Any, side: str = "left") -> Tensor:
     """Where in the ordered 1-D a the values v would be inserted: before equal ones, or behind them (side="right").
+
+    Where a is split nothing moves: the counts of the blocks are Partial.
 
     >>> import lamina
     >>> lamina.searchsorted(lamina.tensor([1, 3, 5]), lamina.tensor([3, 4])).tolist()

@@ -19,7 +19,8 @@ DOCUMENTED = [
     *("DeviceMapping", "PlacementMapping", "NamedMapping", "ShardingSpec", "SpecEntry", "DimSpec", "P"),
     *("TensorLayout", "DistributedType", "DistributedTensorType", "DistributedBufferType"),
     *("Dim", "SymbolicDim", "shard_shape", "local_shard_shape_from_global", "global_shape_from_local"),
-    *("Tensor", "tensor", "from_jax", "from_shards"),
+    *("Tensor", "tensor", "from_jax", "from_shards", "from_local", "from_callback"),
+    *("initialize", "shutdown"),
     *("shard", "reshard", "all_reduce", "all_gather", "all_to_all", "reduce_scatter", "distributed_broadcast"),
     *("ppermute", "to_device", "transfer_to", "cpu", "gpu", "accelerator", "explain"),
     *("calibrate", "Topology"),
@@ -27,6 +28,7 @@ DOCUMENTED = [
     *("softmax_cross_entropy_with_integer_labels", "unstack"),
     *("save", "load", "latest"),
     *("CheckpointError", "LaminaError", "LayoutError", "ConversionError", "PlanError", "DeviceError", "TransformError"),
+    "ProcessError",
     *("ReshardError", "ImplicitReshard", "on_reshard"),
     *("apply", "here", "random", "spmd"),
     *(

@@ -142,7 +142,7 @@ def fails(path: Path) -> Any:
         except ValueError as error:
             said.append(str(error))
     Stored.write = plain  # type: ignore[method-assign]
-    file = path / "step-00000001" / "arrays" / "split.even" / "c" / "1" / "1"  # process 1's
+    file = path / "step-00000001" / "arrays" / "split.even" / "c.1.1"  # process 1's
     content = file.read_bytes()
     lamina.save(path.parent / f"{path.name} meeting", 0)  # nobody damages what another one reads
     if jax.process_index() == 1:

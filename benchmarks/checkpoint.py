@@ -50,7 +50,7 @@ def run(settings: Settings) -> Result:
     )
     if settings.quick:
         cases = (Case("8 arrays of 1 MiB", 8, (512, 512)),)
-    repeats = settings.choose(1, 5, 11)
+    repeats = settings.choose(1, 3, 11)
     with progress("checkpoints", len(cases) * repeats) as done:
         timed = {case: _measure(case, repeats, done) for case in cases}
     return Result(tables=[_table(timed, way) for way in ("save", "load")])

@@ -8,11 +8,11 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --no-input
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench clean
+.PHONY: help demo test check bench bench-processes clean
 
 help: ## show this
 	@echo 'make TARGET, where TARGET is one of:'
-	@sed -nE 's/^([a-z]+):[^#]*## (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 10
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
 	@echo 'Settings: PYTHON=$(PYTHON) VENV=$(VENV) JOBS=$(JOBS) ARGS=$(ARGS)'
 
 demo: $(VENV)/.core ## shard, reshard, reduce and differentiate on a 2x4 mesh, with pictures
@@ -26,8 +26,11 @@ check: $(VENV)/.dev ## format, lint and types
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 
-bench: $(VENV)/.dev ## measure against JAX
-	@$(BIN)/python -m benchmarks $(ARGS)
+bench: $(VENV)/.dev ## measure against JAX and write docs/benchmarks.md; ARGS='pairs' for one suite, ARGS=--quick
+	@code=0; $(BIN)/python -m benchmarks $(ARGS) || code=$$?; $(BIN)/python -m benchmarks report && exit $$code
+
+bench-processes: $(VENV)/.dev ## the same over 4 processes; as root also over links of 1 Gbit/s
+	@code=0; $(BIN)/python -m benchmarks.processes $(ARGS) || code=$$?; $(BIN)/python -m benchmarks report && exit $$code
 
 clean: ## remove what make made, .venv included
 	@rm -rf $(VENV) build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis

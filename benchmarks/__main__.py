@@ -19,7 +19,7 @@ def main(arguments: list[str] | None = None) -> int:
     if options.suites == ["report"]:
         from benchmarks.report import main as report
 
-        return report()
+        return report(["--check"] if options.check else [])
     names = options.suites or list(SUITES)
     if unknown := [name for name in names if name not in SUITES]:
         print(f"unknown suites {unknown}; there are {', '.join(SUITES)}, and report", file=sys.stderr)
@@ -39,6 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--topology", default="bytes", help="the links to plan for (default: only bytes count)")
     parser.add_argument("--jobs", type=int, default=1, help="compiling processes at once (default 1)")
     parser.add_argument("--no-save", action="store_true", help="print only; --quick implies it")
+    parser.add_argument("--check", action="store_true", help="with report: only compare the page with the results")
     return parser
 
 
@@ -59,7 +60,7 @@ def _run(name: str, options: argparse.Namespace) -> int:
     result = runner(name)(settings)
     show(name, result)
     if not (options.quick or options.no_save):
-        save(name, result, sys.argv[1:])
+        save(name, SUITES[name].what, result, sys.argv[1:])
     return 1 if result.failures else 0
 
 

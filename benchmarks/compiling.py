@@ -110,16 +110,16 @@ class Compiler:
         self._log.close()
 
 
-def compile_all(jobs: Sequence[Job], workers: int, done: Callable[[int], None] = lambda n: None) -> list[Answer]:
-    """The answers to all jobs, in their order; `done(1)` is called after each."""
+def compile_all(jobs: Sequence[Job], workers: int, answered: Callable[[Job, Answer], None]) -> list[Answer]:
+    """The answers to all jobs, in their order; `answered` is called after each."""
     answers: list[Answer | None] = [None] * len(jobs)
 
     def work(first: int) -> None:
         compiler = Compiler(jobs[first].source.num_devices)
         try:
             for number in range(first, len(jobs), workers):
-                answers[number] = compiler.ask(jobs[number])
-                done(1)
+                answer = answers[number] = compiler.ask(jobs[number])
+                answered(jobs[number], answer)
         finally:
             compiler.close()
 

@@ -31,12 +31,12 @@ def geomean(values: Iterable[float]) -> float:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest value that at least this share of all is not above.
+    """The smallest value that at least this share of all is not above; 1 of none.
 
     >>> percentile([3, 1, 2, 4], 0.5), percentile([1, 2, 3, 4], 0.9), percentile([5], 0.9)
     (2, 4, 5)
     """
-    ordered = sorted(values)
+    ordered = sorted(values) or [1.0]
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
 
 

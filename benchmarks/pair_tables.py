@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from benchmarks.figures import geomean, number, percentile, ratio, thinned
 from benchmarks.pair import SLACK, Measured
 from benchmarks.settings import Curve, Result, Table
 
+LARGE = 4096
+
 
 def result_of(measured: list[Measured]) -> Result:
-    result = Result()
+    result = Result(axis="bytes received over the lower bound")
     groups = {(one.family.mesh, one.family.even, one.family.pieces): None for one in measured}
     by_group = [(group, [one for one in measured if _group(one) == group]) for group in groups]
     result.tables = [_bytes_table(by_group), _jax_table(by_group), _worst_table(measured), _worst_jax_table(measured)]
@@ -22,7 +25,31 @@ def result_of(measured: list[Measured]) -> Result:
         Curve("JAX", thinned(one.jax_ratio for one in plain)),
     ]
     _limits(result, measured)
+    result.notes = list(_notes(measured))
     return result
+
+
+def _notes(measured: list[Measured]) -> Iterator[str]:
+    """Why pairs are above the bound, and what compiled programs hold beyond what the plan says."""
+    above = [one for one in measured if one.ratio > SLACK]
+    pieces = sum(one.family.pieces for one in above)
+    if above:
+        yield (
+            f"{len(above)} of {len(measured)} pairs are above the bound, {pieces} of them with Partial axes. Of an "
+            "element's k pieces the bound counts k - 1 messages, and one for each further device that wants the value, "
+            "as if any device could collect them. Where those that hold pieces and those that want the value are "
+            "different ones, a reduction in place and a copy of its result together send more than that; no way to "
+            "send less was found, nor is it proven that there is none."
+        )
+    run = [one for one in measured if one.compiled is not None and one.compiled.memory and one.held >= LARGE]
+    if run:
+        held = [one.compiled.memory / one.held for one in run]
+        yield (
+            "A peak is what a plan says: a block before a step and one after it. XLA's buffers for "
+            f"{len(run)} compiled programs of Lamina's (those with {LARGE} B or more of source and target, so that "
+            f"constants don't count) hold {number(geomean(held))} times these in the geomean and {number(max(held))} "
+            "times at worst, since parts of blocks that are on their way are copies, too."
+        )
 
 
 def _group(one: Measured) -> tuple:
@@ -67,8 +94,8 @@ def _jax_table(by_group: list) -> Table:
     columns += ("crashes", "full remat.", "memory")
     note = (
         "Bytes received over the bound, Lamina (geomean) beside `jax.jit` of the identity, on the pairs that JAX "
-        "compiles. A crash aborts the process. full remat.: XLA's own warning. memory: the most that XLA's buffers "
-        "take over source + target block."
+        "compiles (`jax.device_put` runs that identity where the array spans processes). A crash aborts the process. "
+        "full remat.: XLA's own warning. memory: the most that XLA's buffers take over source + target block."
     )
     return Table("Beside JAX", columns, tuple(rows), note)
 

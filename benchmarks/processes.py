@@ -24,6 +24,10 @@ from lamina.planning import plan
 PROCESSES, DEVICES = 4, 2
 RESTARTS = 5
 STALL_SECONDS = 180
+WHAT = {
+    False: "reshards over 4 processes × 2 devices, Gloo on loopback",
+    True: "the same over links of 1 Gbit/s between network namespaces",
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -36,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
         name = "processes_shaped" if shaped else "processes"
         show(name, result)
         if not (options.quick or options.no_save):
-            save(name, result, sys.argv[1:])
+            save(name, WHAT[shaped], result, sys.argv[1:])
         failed |= bool(result.failures)
     return int(failed)
 
@@ -47,7 +51,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--pairs", type=int, default=48, help="how many of the 2352 pairs (default 48)")
     parser.add_argument("--sizes", default="2048,4096", help="sides of the float32 matrices (default 2048,4096)")
     parser.add_argument("--repeats", type=int, default=7, help="repeats of each way (default 7)")
-    parser.add_argument("--topology", help="the links that Lamina plans for (default: what it chooses itself)")
+    what = "the links that Lamina plans for: a preset, or calibrated (the default over shaped links)"
+    parser.add_argument("--topology", help=what)
     parser.add_argument("--network", choices=("auto", "loopback", "shaped"), default="auto")
     parser.add_argument("--no-save", action="store_true", help="print only; --quick implies it")
     return parser
@@ -84,16 +89,16 @@ def measure(options: argparse.Namespace, shaped: bool) -> tuple[list[Case], list
     with progress(what, len(work.todo)) as done:
         while work.todo and len(work.failures) < RESTARTS:
             with namespaces.hosts(PROCESSES) if shaped else nullcontext(on_this_host(PROCESSES)) as place:
-                _run(work, options, place, done)
+                _run(work, options, shaped, place, done)
     work.failures += [f"not measured: {len(work.todo)} cases, after {RESTARTS} failures"] if work.todo else []
     return work.cases, work.failures
 
 
-def _run(work: _Work, options: argparse.Namespace, place: Place, done: Any) -> None:
+def _run(work: _Work, options: argparse.Namespace, shaped: bool, place: Place, done: Any) -> None:
     job = {
         "devices": DEVICES,
         "repeats": 3 if options.quick else options.repeats,
-        "topology": options.topology,
+        "topology": options.topology or ("calibrated" if shaped else None),
         "cases": [{"layouts": [str(one) for one in pair], "shape": shape} for pair, shape in work.todo],
     }
 

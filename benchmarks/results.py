@@ -16,12 +16,13 @@ from benchmarks.settings import Result
 RESULTS = Path(__file__).parent / "results"
 
 
-def save(name: str, result: Result, arguments: Sequence[str], folder: Path = RESULTS) -> Path:
+def save(name: str, what: str, result: Result, arguments: Sequence[str], folder: Path = RESULTS) -> Path:
     folder.mkdir(exist_ok=True)
     path = folder / f"{name}.json"
     module = "benchmarks.processes" if name.startswith("processes") else "benchmarks"
     header = {
         "suite": name,
+        "what": what,
         "command": " ".join(["python -m", module, *arguments]),
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "versions": versions(),

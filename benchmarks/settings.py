@@ -54,13 +54,16 @@ class Curve:
 class Result:
     """What a suite found.
 
-    `limits` are the numbers of DESIGN section 9 that it measures, `failures` what makes the command exit with 1.
+    `limits` are the numbers of DESIGN section 9 that it measures, `notes` say why one isn't held, `failures` are what
+    makes the command exit with 1, and `axis` says what the numbers of the curves are.
     """
 
     tables: list[Table] = field(default_factory=list)
     limits: list[tuple[str, str, str, bool]] = field(default_factory=list)
     curves: list[Curve] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    axis: str = ""
 
     def limit(self, what: str, target: str, found: str, held: bool) -> None:
         """One line of the table of limits: is it held?"""
@@ -71,5 +74,7 @@ class Result:
             "limits": [list(row) for row in self.limits],
             "tables": [table.to_dict() for table in self.tables],
             "curves": [curve.to_dict() for curve in self.curves],
+            "axis": self.axis,
+            "notes": self.notes,
             "failures": self.failures,
         }

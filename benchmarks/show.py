@@ -20,6 +20,8 @@ def show(name: str, result: Result) -> None:
         _print(console, table)
     limits = tuple((what, target, found, "yes" if held else "NO") for what, target, found, held in result.limits)
     _print(console, Table(f"{name}: limits", ("what", "to reach", "found", "held"), limits))
+    for note in result.notes:
+        console.print(escape(note), soft_wrap=True, highlight=False)
     for failure in result.failures[:SHOWN_FAILURES]:
         console.print(f"[red]FAILED[/red] {escape(failure)}", soft_wrap=True, highlight=False)
     if len(result.failures) > SHOWN_FAILURES:

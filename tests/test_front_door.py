@@ -19,13 +19,18 @@ DOCUMENTED = [
     *("DeviceMapping", "PlacementMapping", "NamedMapping", "ShardingSpec", "SpecEntry", "DimSpec", "P"),
     *("TensorLayout", "DistributedType", "DistributedTensorType", "DistributedBufferType"),
     *("Dim", "SymbolicDim", "shard_shape", "local_shard_shape_from_global", "global_shape_from_local"),
-    *("Tensor", "tensor", "from_jax", "from_shards"),
+    *("Tensor", "tensor", "from_jax", "from_shards", "from_local", "from_callback"),
+    *("initialize", "shutdown"),
     *("shard", "reshard", "all_reduce", "all_gather", "all_to_all", "reduce_scatter", "distributed_broadcast"),
     *("ppermute", "to_device", "transfer_to", "cpu", "gpu", "accelerator", "explain"),
     *("calibrate", "Topology"),
+    *("attention", "embedding", "layer_norm", "log_softmax", "rms_norm", "softmax"),
+    *("softmax_cross_entropy_with_integer_labels", "unstack"),
     *("save", "load", "latest"),
     *("CheckpointError", "LaminaError", "LayoutError", "ConversionError", "PlanError", "DeviceError", "TransformError"),
+    "ProcessError",
     *("ReshardError", "ImplicitReshard", "on_reshard"),
+    *("apply", "here", "random", "spmd"),
     *(
         "absolute",
         "add",
@@ -150,6 +155,7 @@ DOCUMENTED = [
     ),
     *("array_split", "broadcast_to", "concatenate", "diff", "dynamic_update_slice", "expand_dims", "flip"),
     *("matrix_transpose", "moveaxis", "nonzero", "one_hot", "pad", "ravel", "repeat", "reshape", "roll", "split"),
+    *("cummax", "cummin", "cumprod", "cumsum", "argsort", "searchsorted", "sort", "top_k"),
     *("squeeze", "stack", "swapaxes", "take", "take_along_axis", "tile", "transpose", "tril", "triu"),
 ]
 

@@ -81,6 +81,7 @@ class Operators:
     astype, conj, clip, dot = _named("astype"), _named("conjugate"), _named("clip"), _named("dot")
 
     take, repeat, swapaxes, squeeze = _named("take"), _named("repeat"), _named("swapaxes"), _named("squeeze")
+    cumsum, cumprod, sort, argsort = _named("cumsum"), _named("cumprod"), _named("sort"), _named("argsort")
     ravel, flatten, nonzero = _named("ravel"), _named("ravel"), _named("nonzero")
 
     def reshape(self, *shape: Any) -> Any:

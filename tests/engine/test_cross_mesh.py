@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from itertools import product
 
 import jax
@@ -11,6 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lamina
+from lamina.engine import programs
+from lamina.engine.crossing import move
 from lamina.planning.simulate import collect, scatter
 from lamina.sharding import CPU, DeviceMesh, NamedMapping
 from lamina.sharding.layout import Layout
@@ -59,10 +64,34 @@ def some_layouts(on: DeviceMesh) -> list[Layout]:
     ]
 
 
-@pytest.mark.exhaustive(keep=6)
+@contextmanager
+def carried(by: str) -> Iterator[None]:
+    """Between devices with memories of their own, messages carry a value; here they all share one, and copies do."""
+    if by == "copies":
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(programs, "_carrier", lambda action: partial(move, source=action.source, target=action.target))
+        programs.runner.cache_clear()
+        try:
+            yield
+        finally:
+            programs.runner.cache_clear()
+
+
+CARRIERS = ("copies", "messages")
+
+
+@pytest.mark.exhaustive(keep=12)
+@pytest.mark.parametrize("by", CARRIERS)
 @pytest.mark.parametrize("shape", [(8, 12), (5, 7)], ids=str)
 @pytest.mark.parametrize(("origin", "destination"), PAIRS)
-def test_every_kind_of_mesh_to_every_other(origin, destination, shape):
+def test_every_kind_of_mesh_to_every_other(origin, destination, shape, by):
+    with carried(by):
+        check_every_layout(origin, destination, shape)
+
+
+def check_every_layout(origin: DeviceMesh, destination: DeviceMesh, shape: tuple[int, int]) -> None:
     for number, source in enumerate(some_layouts(origin)):
         blocks = any_blocks(source, shape, "float32")
         value = collect(blocks, source, shape, "float32")
@@ -94,13 +123,22 @@ def test_any_layout_on_any_devices(data):
     shape = data.draw(shapes(rank))
     source, target = data.draw(layouts(dict(origin.axes), rank)), data.draw(layouts(dict(destination.axes), rank))
     blocks = any_blocks(source, shape, "float32")
-    found = laid(holding(blocks, origin, source, shape), destination, target)
+    with carried(data.draw(st.sampled_from(CARRIERS))):
+        found = laid(holding(blocks, origin, source, shape), destination, target)
     value = collect(blocks, source, shape, "float32")
     if origin == destination:
         np.testing.assert_array_equal(found.numpy(), value)
     else:
         assert_holds(found, scatter(value, target), target)
     assert_is_on_its_devices(found)
+
+
+def test_messages_carry_where_memories_differ(monkeypatch):
+    """The fixture above stands for this: without one memory for all, `move` is what runs."""
+    x = lamina.shard(values((5, 7)), MESHES["first four"], ["x", "y"])
+    action = programs.Transfer(x._held, lamina.shard(values((5, 7)), MESHES["disjoint"], ["x"])._held)
+    monkeypatch.setattr(programs, "_in_one_memory", lambda held: False)
+    assert programs._carrier(action).func is move
 
 
 def test_the_input_stays_usable():

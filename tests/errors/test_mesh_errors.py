@@ -124,14 +124,14 @@ def test_meshes_that_cannot_be(mistake):
     Mistake(
         "everything at once",
         lambda w: NamedMapping(w.mesh, ["dp", "dp", 3], unreduced={"tp": "bogus"}, priorities=[1]),
-        where="NamedMapping(spec=['dp', 'dp', 3]): ",
+        where="NamedMapping(spec=['dp', 'dp', 3], unreduced={'tp': 'bogus'}): ",
         says=["3 is not a spec entry: use None, an axis name", "unreduced['tp']='bogus': the reduce op must be one of"],
         fix=None,
     ),
     Mistake(
         "one axis split and unreduced",
         lambda w: NamedMapping(w.mesh, ["dp"], unreduced="dp"),
-        where="NamedMapping(",
+        where="NamedMapping(spec=['dp'], unreduced='dp'): ",
         says="axis 'dp' is used twice: by dim 0 and as unreduced",
         shows="mesh: [dp=2,tp=4]",
         fix="each axis once",

@@ -71,6 +71,20 @@ ROWS = "[8, 8] lying as [dp=2,tp=4] dp,-"  # how a message shows the tensor `row
         says="None is not a spec: use one entry per dim",
     ),
     Mistake(
+        "a dict of specs for one tensor: its keys were taken for axes",
+        lambda w: shard(w.rows, w.mesh, {"dp": None}),
+        where="shard(dim_specs={'dp': None}): ",
+        says="{'dp': None} is not a spec: use one entry per dim",
+        shows=ROWS,
+    ),
+    Mistake(
+        "a set, which has no order",
+        lambda w: shard(w.rows, w.mesh, {"dp"}),
+        where="shard(dim_specs={'dp'}): ",
+        says="{'dp'} is not a spec: use one entry per dim",
+        shows=ROWS,
+    ),
+    Mistake(
         "a number as entry",
         lambda w: shard(w.host, w.mesh, ["dp", 0]),
         where="shard(dim_specs=['dp', 0]): ",

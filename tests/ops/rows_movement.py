@@ -88,6 +88,8 @@ INDICES: dict[str, Any] = {
     "dots": np.s_[..., 3:],
     "tensor": np.s_[:, np.array([[4, 0], [-1, 2]])],
     "tensors": np.s_[np.array([1, 3]), np.array([[0], [4]])],
+    "mask": np.s_[:, np.array([True, False, False, True, True])],
+    "masks": np.s_[np.arange(20).reshape(4, 5) % 3 == 1],
     "mixed": np.s_[2, 1:4, np.array([1, 0])],
 }
 

@@ -7,7 +7,14 @@ here and a line below.  `test_table.py` fails while an op has no row.
 
 from __future__ import annotations
 
-from tests.ops import rows_elementwise, rows_linalg, rows_movement, rows_reduction
+from tests.ops import rows_elementwise, rows_linalg, rows_movement, rows_nn, rows_reduction, rows_scans
 from tests.ops.rows import Row
 
-TABLE: tuple[Row, ...] = (*rows_elementwise.ROWS, *rows_linalg.ROWS, *rows_movement.ROWS, *rows_reduction.ROWS)
+TABLE: tuple[Row, ...] = (
+    *rows_elementwise.ROWS,
+    *rows_linalg.ROWS,
+    *rows_movement.ROWS,
+    *rows_nn.ROWS,
+    *rows_reduction.ROWS,
+    *rows_scans.ROWS,
+)

@@ -156,6 +156,28 @@ def test_a_detour_is_never_shorter(data, axes, rank):
     assert direct <= (there + on) * (1 + 1e-9)
 
 
+@pytest.mark.parametrize(("axes", "shape"), [({"x": 2, "y": 4}, (8, 8)), ({"x": 2, "y": 3}, (6, 6))], ids=str)
+def test_with_pieces_no_detour_is_shorter_either(axes, shape):
+    """Where pieces aren't kept: these are moved as pieces, and a detour that resolves them is another problem."""
+    everything = all_layouts(axes, len(shape), [SUM])
+    moved = {pair: plan(*pair, shape).bytes_received.mean for pair in product(everything, everything)}
+    for first, last in product(everything, everything):
+        if not kept_pieces(first, last):
+            detour = min(moved[first, middle] + moved[middle, last] for middle in everything)
+            assert moved[first, last] <= detour * (1 + 1e-9), f"{first} -> {last}"
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "received"),
+    [
+        ("[x=2,y=4] y +sum(x)", "[x=2,y=4] x", 32 + 112),  # the other way round it is 152
+        ("[x=2,y=2,z=2] y +sum(z)", "[x=2,y=2,z=2] - +sum(y)", 32 + 112),  # over copies, too: else it is 160
+    ],
+)
+def test_pieces_are_reduced_where_they_are_and_sent_as_values(source, target, received):
+    assert plan(parse_layout(source), parse_layout(target), (64,)).bytes_received.mean == received
+
+
 # -- a hierarchy ------------------------------------------------------------------------------------------------------
 
 LINKS = topology("h100").between("host", "ethernet")

@@ -2,8 +2,11 @@
 
 Along each axis every device passes a block to its neighbour, first a small one and then larger ones.  The time of the
 small one is the axis's latency α; what a larger one takes beyond it, per byte, is 1/β.  The fastest of several runs
-counts, since whatever else the machine does can only add to it.  Where several processes share the mesh the first one's
-figures count for all, so that every process plans the same.
+counts, since whatever else the machine does can only add to it.
+
+Where several processes share the mesh, an axis that leads from one to another is taken for a link between hosts: what
+is measured is the share of one device while all of its process's devices send.  The first process's figures count for
+all, so that every process plans the same.
 """
 
 from __future__ import annotations
@@ -56,7 +59,15 @@ def _link(mesh: DeviceMesh, axis: str) -> Link:
     size = mesh.axis_size(axis)
     shift = partial(jax.lax.ppermute, axis_name=axis, perm=[(i, (i + 1) % size) for i in range(size)])
     latency, per_byte = _seconds_per_byte(shift, mesh)
-    return Link(latency, 1 / max(per_byte, 1e-15))
+    bandwidth = 1 / max(per_byte, 1e-15)
+    processes = inventory.processes_of(mesh)
+    if not _leads_to_another_process(processes, mesh.axis_names.index(axis)):
+        return Link(latency, bandwidth)
+    return Link(latency, bandwidth * mesh.num_devices / len(np.unique(processes)), shared=True)
+
+
+def _leads_to_another_process(processes: np.ndarray, axis: int) -> bool:
+    return bool((processes != processes.take([0], axis)).any())
 
 
 def _copy(mesh: DeviceMesh) -> Callable[[Any], Any]:
@@ -94,5 +105,6 @@ def _agreed(measured: Topology) -> Topology:
     links = [measured.default, *measured.axes.values()]
     figures = np.array([measured.copy, *(x for link in links for x in (link.latency, link.bandwidth))])
     first = multihost_utils.broadcast_one_to_all(figures.view(np.uint32)).view(np.float64)
-    default, *rest = (Link(float(a), float(b)) for a, b in first[1:].reshape(-1, 2))
+    figured = zip(links, first[1:].reshape(-1, 2), strict=True)
+    default, *rest = (Link(float(a), float(b), link.shared) for link, (a, b) in figured)
     return Topology(measured.name, default, dict(zip(measured.axes, rest, strict=True)), float(first[0]))

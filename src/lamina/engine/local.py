@@ -42,7 +42,7 @@ class Here:
 
     @cached_property
     def sizes(self) -> Any:
-        return self.results[0].layout.sizes
+        return next(held for held in (*self.results, *self.operands) if held).layout.sizes
 
     def index(self, axes: Axes) -> Any:
         """The device's position along these axes, as one number."""
@@ -89,6 +89,21 @@ def on_each_device(
     body: Body, operands: tuple[Storage | None, ...], results: tuple[Storage, ...], fill: Fill | None
 ) -> Callable[..., Any]:
     """The body as a function of stored arrays (in the storages of `operands`) that returns stored arrays, a tuple."""
+    mesh = next(held for held in (*operands, *results) if held).mesh
+    axes = differing((*operands, *results))
+    return everywhere(body, mesh, operands, results, axes, True, fill)
+
+
+def everywhere(
+    body: Body,
+    mesh: DeviceMesh,
+    operands: tuple[Storage | None, ...],
+    results: tuple[Storage, ...],
+    axes: Axes,
+    knows_varying: bool,
+    fill: Fill | None = None,
+) -> Callable[..., Any]:
+    """`on_each_device` for a body that may use the names of `axes`; see `compat.shard_map` for `knows_varying`."""
     here = Here(operands, results)
 
     def run(*blocks: Any) -> tuple:
@@ -97,14 +112,12 @@ def on_each_device(
         made = made if isinstance(made, tuple) else (made,)
         return tuple(_stored(block, held) for block, held in zip(made, results, strict=True))
 
-    mesh = next(held for held in (*operands, *results) if held).mesh
-    axes = differing((*operands, *results))
     if not axes:
         return run
     simulated = _under_vmap(run, axes, operands, results)
-    if mesh.is_simulated:
+    if mesh.is_single or mesh.is_simulated:
         return simulated
-    return _unless_empty(_under_shard_map(run, mesh, operands, results), simulated, results)
+    return _unless_empty(_under_shard_map(run, mesh, operands, results, knows_varying), simulated, results)
 
 
 def _bare(block: Any, held: Storage | None, fill: Fill | None) -> Any:
@@ -126,10 +139,12 @@ def _stored(block: Any, held: Storage) -> Any:
     return block.reshape((1,) * len(held.lead) + block.shape)
 
 
-def _under_shard_map(run: Callable, mesh: DeviceMesh, operands: tuple, results: tuple[Storage, ...]) -> Callable:
+def _under_shard_map(
+    run: Callable, mesh: DeviceMesh, operands: tuple, results: tuple[Storage, ...], knows_varying: bool
+) -> Callable:
     given = tuple(jax.sharding.PartitionSpec() if held is None else held.spec for held in operands)
     return compat.shard_map(
-        run, inventory.jax_mesh(mesh), given, tuple(held.spec for held in results), knows_varying=True
+        run, inventory.jax_mesh(mesh), given, tuple(held.spec for held in results), knows_varying=knows_varying
     )
 
 
@@ -148,20 +163,18 @@ def _unless_empty(mapped: Callable, simulated: Callable, results: tuple[Storage,
 
 
 def _under_vmap(run: Callable, axes: Axes, operands: tuple, results: tuple[Storage, ...]) -> Callable:
-    def everywhere(*arrays: Any) -> tuple:
+    sizes = next(held for held in (*operands, *results) if held).layout.sizes
+
+    def run_all(*arrays: Any) -> tuple:
         given = [x if held is None else _by_position(x, held, axes) for x, held in zip(arrays, operands, strict=True)]
         mapped = run
         for axis in reversed(axes):
             which = [0 if held and _uses(held, axis) else None for held in operands]
-            mapped = jax.vmap(mapped, in_axes=which, out_axes=0, axis_name=axis, axis_size=_size(results, axis))
+            mapped = jax.vmap(mapped, in_axes=which, out_axes=0, axis_name=axis, axis_size=sizes[axis])
         made = mapped(*given)
         return tuple(_from_positions(x, held, axes) for x, held in zip(made, results, strict=True))
 
-    return everywhere
-
-
-def _size(results: tuple[Storage, ...], axis: str) -> int:
-    return results[0].layout.sizes[axis]
+    return run_all
 
 
 def _uses(held: Storage, axis: str) -> bool:

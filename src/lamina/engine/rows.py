@@ -4,7 +4,7 @@ Which entry goes where is known beforehand, so the messages are, too: every devi
 gets them in one message, each entry once.  A round is messages of which each device sends at most one and receives at
 most one, a `ppermute` of the size of the longest; large messages are placed first, so that a round's are of like size.
 What a device sends, and where in what it has and received an entry of its result stands, it reads from tables at its
-own position.  Where every device has what it needs, nothing is sent.
+own position, or computes where they would be long.  Where every device has what it needs, nothing is sent.
 
 A device receives the entries that it lacks times the size of the other dims of its block, and not the whole dim.
 
@@ -67,7 +67,7 @@ def taken(here: Here, blocks: Sequence[Any], dim: int, sizes: Sequence[int], axe
     if not all(shape) or not any(sizes):
         return jnp.full(shape, fill, blocks[0].dtype)
     if here.results[0].mesh.is_simulated:
-        whole = [_together(here, x, dim, size, axes) for x, size in zip(blocks, sizes, strict=True)]
+        whole = [from_blocks(gathered(here, x, dim, axes), dim, n, count) for x, n in zip(blocks, sizes, strict=True)]
         result = to_blocks(run_by_run(_joined(whole, dim), dim, runs, fill), dim, count)
         return lax.dynamic_slice_in_dim(result, here.index(axes) * shape[dim], shape[dim], dim)
     way = route(tuple(sizes), runs, count)
@@ -94,19 +94,66 @@ def _joined(parts: Sequence[Any], dim: int) -> Any:
 
 def _rows(x: Any, dim: int, table: np.ndarray, me: Any, fill: Any) -> Any:
     """The entries that the device's row of the table names; those past the end are filled."""
+    first, count = table[:, 0], table.shape[1]
+    in_a_row = bool((np.diff(table) == 1).all() and (first + count <= x.shape[dim]).all())
     if (table == table[0]).all():
-        first, count = int(table[0][0]), len(table[0])
-        if (np.diff(table[0]) == 1).all() and first + count <= x.shape[dim]:
-            return lax.slice_in_dim(x, first, first + count, axis=dim)
+        if in_a_row:
+            return lax.slice_in_dim(x, int(first[0]), int(first[0]) + count, axis=dim)
         return jnp.take(x, table[0], axis=dim, mode="fill", fill_value=fill)
-    return jnp.take(x, jnp.asarray(table)[me], axis=dim, mode="fill", fill_value=fill)
+    if in_a_row:
+        return lax.dynamic_slice_in_dim(x, jnp.asarray(first)[me], count, axis=dim)
+    stretches = _stretches(table) if count > TABLED else None
+    rows = jnp.asarray(table)[me] if stretches is None else _counted_out(stretches, count, me)
+    return jnp.take(x, rows, axis=dim, mode="fill", fill_value=fill)
 
 
-def _together(here: Here, x: Any, dim: int, size: int, axes: Axes) -> Any:
-    """The whole dim from all blocks; axis by axis, as a nest of `vmap`s can."""
+TABLED = 1024  # rows of longer tables are computed where that is possible: a constant as large as the tensor is no help
+MOST_STRETCHES = 8
+
+
+def _stretches(table: np.ndarray) -> np.ndarray | None:
+    """Each row of the table as stretches of a constant step: [row, stretch] → (from where on, first entry, step).
+
+    None if a row has many.
+
+    >>> _stretches(np.array([[0, 1, 2, 7, 7], [5, 3, 1, 0, 1]])).tolist()
+    [[[0, 0, 1], [3, 7, 0], [5, 0, 0]], [[0, 5, -2], [3, 0, 1], [5, 0, 0]]]
+    """
+    count = table.shape[1]
+    found: list[list[tuple[int, int, int]]] = []
+    for row in table:
+        steps, at = np.diff(row), 0
+        turns = np.flatnonzero(np.diff(steps)) + 1  # where another step begins
+        stretches = []
+        while at < count:
+            step = int(steps[at]) if at < count - 1 else 0
+            stretches.append((at, int(row[at]), step))
+            later = turns[np.searchsorted(turns, at, side="right") :]
+            at = int(later[0]) + 1 if len(later) else count
+            if len(stretches) > MOST_STRETCHES:
+                return None
+        found.append(stretches)
+    most = max(map(len, found)) + 1
+    return np.array([stretches + [(count, 0, 0)] * (most - len(stretches)) for stretches in found], np.int32)
+
+
+def _counted_out(stretches: np.ndarray, count: int, me: Any) -> Any:
+    """The device's row of the table, computed."""
+    own, place = jnp.asarray(stretches)[me], jnp.arange(count, dtype=jnp.int32)
+    rows: Any = jnp.zeros(count, jnp.int32)
+    for number in range(stretches.shape[1] - 1):
+        start, first, step = own[number, 0], own[number, 1], own[number, 2]
+        rows = jnp.where(place >= start, first + step * (place - start), rows)
+    return rows
+
+
+def gathered(here: Here, x: Any, dim: int, axes: Axes) -> Any:
+    """The blocks along `axes` one after the other; axis by axis where a nest of `vmap`s plays the devices."""
+    if not here.results[0].mesh.is_simulated:
+        return lax.all_gather(x, axes, axis=dim, tiled=True)
     for axis in reversed(axes):
         x = lax.all_gather(x, axis, axis=dim, tiled=True)
-    return from_blocks(x, dim, size, here.results[0].layout.count(axes))
+    return x
 
 
 def run_by_run(x: Any, dim: int, runs: Runs, fill: Any) -> Any:
@@ -142,7 +189,7 @@ def numbers(runs: Runs) -> np.ndarray:
     return np.concatenate(parts) if parts else np.zeros(0, int)
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=32)  # tables may be long; the compiled programs are kept elsewhere
 def route(sizes: tuple[int, ...], runs: Runs, blocks: int) -> Route:
     """The messages, in rounds, and the tables.
 
@@ -210,6 +257,7 @@ def _round(pairs: list[tuple[int, int]], needs: dict[tuple[int, int], np.ndarray
     for sender, receiver in pairs:
         sent = needs[sender, receiver]
         rows[sender, : len(sent)] = sent
+        rows[sender, len(sent) :] = np.minimum(sent[-1] + 1 + np.arange(longest - len(sent)), own)  # nobody reads these
     idle = [block for block in range(blocks) if block not in {sender for sender, _ in pairs}]
     rows[idle] = rows[pairs[0][0]]  # what is sent by nobody may be anything: like the others, it needs no table
     return Round(tuple(sorted(pairs)), rows)

@@ -6,8 +6,13 @@ from lamina.ops import getitem as _getitem
 from lamina.ops import indexing as _indexing
 from lamina.ops import linalg as _linalg
 from lamina.ops import movement as _movement
+from lamina.ops import nn as _nn
+from lamina.ops import random as random
 from lamina.ops import rearranging as _rearranging
 from lamina.ops import reduction as _reduction
+from lamina.ops import scans as _scans
+from lamina.ops import sorting as _sorting
+from lamina.ops.apply import apply
 from lamina.ops.elementwise import *  # noqa: F403
 from lamina.ops.explain import explain
 from lamina.ops.gather import all_gather, all_to_all, distributed_broadcast
@@ -17,11 +22,15 @@ from lamina.ops.implicit import on_reshard
 from lamina.ops.indexing import *  # noqa: F403
 from lamina.ops.linalg import *  # noqa: F403
 from lamina.ops.movement import *  # noqa: F403
+from lamina.ops.nn import *  # noqa: F403
 from lamina.ops.permute import ppermute
 from lamina.ops.rearranging import *  # noqa: F403
 from lamina.ops.reduce import all_reduce, reduce_scatter
 from lamina.ops.reduction import *  # noqa: F403
+from lamina.ops.scans import *  # noqa: F403
 from lamina.ops.shard import reshard, shard
+from lamina.ops.sorting import *  # noqa: F403
+from lamina.ops.spmd import here, spmd
 from lamina.ops.transfer import accelerator, cpu, gpu, to_device, transfer_to
 
 __all__ = [
@@ -29,23 +38,30 @@ __all__ = [
     "all_gather",
     "all_reduce",
     "all_to_all",
+    "apply",
     "calibrate",
     "cpu",
     "distributed_broadcast",
     "explain",
     "gpu",
+    "here",
     "on_reshard",
     "ppermute",
+    "random",
     "reduce_scatter",
     "reshard",
     "shard",
+    "spmd",
     "to_device",
     "transfer_to",
     *_elementwise.__all__,
     *_linalg.__all__,
+    *_nn.__all__,
     *_getitem.__all__,
     *_indexing.__all__,
     *_movement.__all__,
     *_rearranging.__all__,
     *_reduction.__all__,
+    *_scans.__all__,
+    *_sorting.__all__,
 ]

@@ -24,9 +24,10 @@ from lamina.engine.storage import Storage, storage, whole
 from lamina.errors import LaminaError, LayoutError, explained, with_fix
 from lamina.ops import implicit
 from lamina.ops.arguments import described, host_array, relayout, relocate
+from lamina.ops.asking import asked_layout
 from lamina.planning.choice import Choice, choices
 from lamina.rules import Factors
-from lamina.sharding import DeviceMesh
+from lamina.sharding import DeviceMapping, DeviceMesh, Layout
 from lamina.tensors import Tensor, from_jax, tensor
 
 Params = tuple[Any, ...]
@@ -57,27 +58,34 @@ class Decision:
     computation: Computation
     itemsizes: tuple[float, ...]
     run: Callable[..., tuple]
+    wanted: Storage | None = None  # where the caller asked for the result
 
     @property
     def moves(self) -> bool:
         return not self.computation.is_silent
 
 
-def compute(kernel: Kernel, operands: Sequence[Any], params: Params = ()) -> Any:
-    """The kernel on Tensors, arrays and numbers: one Tensor, or a tuple of them."""
-    decision, arrays = _decided(kernel, operands, params)
-    if decision.moves and implicit.watched():
+def compute(kernel: Kernel, operands: Sequence[Any], params: Params = (), out_sharding: Any = None) -> Any:
+    """The kernel on Tensors, arrays and numbers: one Tensor, or a tuple of them.
+
+    `out_sharding`, a mapping or dim specs, says how the (one) result lies: the way that gets there at least cost is
+    taken, and nothing that was computed split is gathered for it if there is another way.
+    """
+    asked = tuple(out_sharding) if isinstance(out_sharding, list) else out_sharding
+    decision, arrays = _decided(kernel, operands, params, asked)
+    if decision.moves and decision.wanted is None and implicit.watched():  # an out_sharding asks for it
         implicit.report(decision.computation, decision.itemsizes)
     made = decision.run(*arrays)
     results = decision.computation.results
     if len(results) == 1:
-        return Tensor(made[0], results[0])
+        result = Tensor(made[0], results[0])
+        return result if decision.wanted is None else relocate(result, decision.wanted)
     return tuple(Tensor(x, held) for x, held in zip(made, results, strict=True))
 
 
 def settled(kernel: Kernel, x: Any, params: Params = ()) -> Tensor:
     """x brought to where the kernel of one operand takes it: an op of several steps moves its operand just once."""
-    decision, (array,) = _decided(kernel, (x,), params)
+    decision, (array,) = _decided(kernel, (x,), params, None)
     (source,), (required,) = decision.computation.sources, decision.computation.required
     assert source is not None and required is not None
     if decision.moves and implicit.watched():
@@ -85,7 +93,7 @@ def settled(kernel: Kernel, x: Any, params: Params = ()) -> Tensor:
     return relayout(Tensor(array, source), required)
 
 
-def _decided(kernel: Kernel, operands: Sequence[Any], params: Params) -> tuple[Decision, list[Any]]:
+def _decided(kernel: Kernel, operands: Sequence[Any], params: Params, asked: Any) -> tuple[Decision, list[Any]]:
     arrays: list[Any] = []
     known: list[tuple[Storage | None, Any]] = []
     numbers = pieces = False
@@ -99,22 +107,22 @@ def _decided(kernel: Kernel, operands: Sequence[Any], params: Params) -> tuple[D
             known.append((None, type(x)))
             numbers = True
         else:
-            return _decided(kernel, together(kernel.name, operands), params)
+            return _decided(kernel, together(kernel.name, operands), params, asked)
     if (numbers and pieces) or len(known) == sum(held is None for held, _ in known):
-        return _decided(kernel, as_tensors(kernel.name, operands), params)
+        return _decided(kernel, as_tensors(kernel.name, operands), params, asked)
     try:
-        return _decide(kernel, tuple(known), params), arrays
+        return _decide(kernel, tuple(known), params, asked), arrays
     except TypeError as error:
         if "unhashable" not in str(error):
             raise
-    return _decide.__wrapped__(kernel, tuple(known), params), arrays
+    return _decide.__wrapped__(kernel, tuple(known), params, asked), arrays
 
 
 _NUMBERS = (int, float, bool, complex)
 
 
 @lru_cache(maxsize=8192, typed=True)
-def _decide(kernel: Kernel, known: tuple[tuple[Storage | None, Any], ...], params: Params) -> Decision:
+def _decide(kernel: Kernel, known: tuple[tuple[Storage | None, Any], ...], params: Params, asked: Any) -> Decision:
     sources = tuple(held for held, _ in known)
     tensors = [held for held in sources if held is not None]
     with explained(kernel.name, fix="", only=LaminaError, **_shown(sources)):
@@ -122,12 +130,13 @@ def _decide(kernel: Kernel, known: tuple[tuple[Storage | None, Any], ...], param
         if not all(held is None or jnp.issubdtype(dtype, jnp.inexact) for held, dtype in known):
             factors = factors.without_averages()
         itemsizes = tuple(0.0 if held is None else np.dtype(dtype).itemsize for held, dtype in known)
-        way = ranked(factors, sources, itemsizes)[0].way
+        mesh = tensors[0].mesh
+        wanted = None if asked is None else _asked(kernel.name, asked, mesh, tuple(factors.result_shapes[0]))
+        way = ranked(factors, sources, itemsizes, None if wanted is None else wanted.layout)[0].way
         required = tuple(
             held if held is None else held.with_layout(layout)
             for held, layout in zip(sources, way.required, strict=True)
         )
-        mesh = tensors[0].mesh
         results = tuple(
             storage(mesh, layout, tuple(shape))
             for layout, shape in zip(way.results, factors.result_shapes, strict=True)
@@ -135,7 +144,17 @@ def _decide(kernel: Kernel, known: tuple[tuple[Storage | None, Any], ...], param
     body = _with_params(kernel.body, params)
     received = kernel.receives(required, results, *params) if kernel.receives else 0.0
     computation = Computation(kernel.name, body, sources, required, results, kernel.fill, received)
-    return Decision(kernel, computation, itemsizes, computed(computation))
+    return Decision(kernel, computation, itemsizes, computed(computation), wanted)
+
+
+def _asked(name: str, asked: Any, mesh: DeviceMesh, shape: tuple[int, ...]) -> Storage:
+    """The storage that an `out_sharding` asks for."""
+    if isinstance(asked, DeviceMapping):
+        if asked.mesh != mesh:
+            fact = f"{name}(out_sharding={asked!r}): the operands lie on {mesh!r}"
+            raise LayoutError(with_fix(fact, "give a mapping on their mesh, or dim specs"))
+        return storage(mesh, asked.layout(len(shape)), shape)
+    return storage(mesh, asked_layout(f"{name}(out_sharding)", shape, None, mesh, asked, None, ()), shape)
 
 
 @lru_cache(maxsize=8192, typed=True)
@@ -153,12 +172,14 @@ class _Bound:
         return self.body(here, *blocks, *self.params)
 
 
-def ranked(factors: Factors, sources: Sequence[Storage | None], itemsizes: Sequence[float]) -> tuple[Choice, ...]:
-    """Every way that the op may take, the best first."""
+def ranked(
+    factors: Factors, sources: Sequence[Storage | None], itemsizes: Sequence[float], wanted: Layout | None = None
+) -> tuple[Choice, ...]:
+    """Every way that the op may take, the best first; `wanted` is how the result shall lie."""
     first = next(held for held in sources if held is not None)
     bare = first.layout.replace((), ())
     layouts = [bare if held is None else held.layout for held in sources]
-    return choices(factors, layouts, itemsizes, default_links(first.mesh))
+    return choices(factors, layouts, itemsizes, default_links(first.mesh), wanted)
 
 
 def _shown(sources: Sequence[Storage | None]) -> dict[str, str]:
@@ -175,7 +196,7 @@ def together(name: str, operands: Sequence[Any]) -> list[Any]:
     Plain arrays join the Tensors' mesh, copied to each device.  Tensors on different meshes are an error: which of
     them should move is the user's to say.
     """
-    mesh = _one_mesh(name, operands)
+    mesh = one_mesh(name, operands)
     found: list[Any] = []
     for x in operands:
         if type(x) in _NUMBERS and len(operands) > 1:
@@ -186,7 +207,7 @@ def together(name: str, operands: Sequence[Any]) -> list[Any]:
             found.append(tensor(x))
         else:
             found.append(_joined(name, x, mesh))
-    return _on_one_mesh(found) if mesh is None else found
+    return _onone_mesh(found) if mesh is None else found
 
 
 def as_tensors(name: str, operands: Sequence[Any]) -> list[Tensor]:
@@ -199,7 +220,7 @@ def as_tensors(name: str, operands: Sequence[Any]) -> list[Tensor]:
     return together(name, made) if arrays else [tensor(x) for x in operands]
 
 
-def _one_mesh(name: str, operands: Sequence[Any]) -> DeviceMesh | None:
+def one_mesh(name: str, operands: Sequence[Any]) -> DeviceMesh | None:
     meshes = {x.mesh: x for x in operands if isinstance(x, Tensor)}
     if len(meshes) > 1:
         lies = "; ".join(f"{described(x._held)} on {mesh!r}" for mesh, x in meshes.items())
@@ -217,7 +238,7 @@ def _joined(name: str, x: Any, mesh: DeviceMesh) -> Tensor:
     return relocate(value, whole(mesh, value.shape))
 
 
-def _on_one_mesh(found: list[Any]) -> list[Any]:
+def _onone_mesh(found: list[Any]) -> list[Any]:
     """Plain arrays only: those on one device join those on several."""
     meshes = {x.mesh for x in found if isinstance(x, Tensor) and not x.mesh.is_single}
     if len(meshes) != 1:

@@ -50,7 +50,10 @@ class _Reading:
         self.slices[self.dim] = (Run(start, step, count),) if count else ()
         self.whole(1)
 
-    def pick(self, index: Any) -> None:
+    def pick(self, index: Any, masked: int | None) -> None:
+        if masked not in (None, self.shape[self.dim]):
+            fact = f"a mask of {masked} entries for dim {self.dim}, which has {self.shape[self.dim]}"
+            raise LayoutError(with_fix(fact, "give it an entry for each of the dim"))
         self.picked[self.dim] = index
         self.result.append("picked")
         self.dim += 1
@@ -67,7 +70,7 @@ def getitem(x: Any, index: Any) -> Tensor:
     x = as_tensor(x, "getitem")
     with explained(f"x[{_shown(index)}]", shape=x.shape):
         read = _read(x.shape, index)
-        x = rearranged(x, read.slices)
+        x = rearranged("getitem", x, read.slices)
         numbers = [d for d, entry in read.picked.items() if np.ndim(entry) == 0]
         if len(numbers) < len(read.picked):
             return _with_tensors(x, read)
@@ -77,19 +80,19 @@ def getitem(x: Any, index: Any) -> Tensor:
 
 
 def _read(shape: tuple[int, ...], index: Any) -> _Reading:
-    entries = list(index) if isinstance(index, tuple) else [index]
-    entries = [known for entry in entries for known in _without_masks(entry)]
-    dots = [i for i, entry in enumerate(entries) if entry is Ellipsis]
-    named = sum(entry is not None and entry is not Ellipsis for entry in entries)
+    given = index if isinstance(index, tuple) else (index,)
+    entries = [each for entry in given for each in _without_masks(entry)]
+    dots = [entry for entry, _ in entries if entry is Ellipsis]
+    named = sum(entry is not None and entry is not Ellipsis for entry, _ in entries)
     if len(dots) > 1 or named > len(shape):
         fact = (
             f"there are {len(dots)} dots" if len(dots) > 1 else f"{named} dims are indexed, and there are {len(shape)}"
         )
         raise LayoutError(with_fix(fact, "index each dim at most once, with at most one '...'"))
     if not dots:
-        entries.append(Ellipsis)
+        entries.append((Ellipsis, None))
     read = _Reading(shape)
-    for entry in entries:
+    for entry, masked in entries:
         if entry is None:
             read.result.append(None)
         elif entry is Ellipsis:
@@ -97,37 +100,29 @@ def _read(shape: tuple[int, ...], index: Any) -> _Reading:
         elif isinstance(entry, slice):
             read.sliced(entry)
         else:
-            read.pick(entry)
+            read.pick(entry, masked)
     return read
 
 
-def _without_masks(entry: Any) -> Sequence[Any]:
-    """A mask as the numbers of what it selects, one index tensor for each of its dims."""
+def _without_masks(entry: Any) -> list[tuple[Any, int | None]]:
+    """A mask as the numbers of what it selects, one index tensor for each of its dims, with the dim's size."""
     if entry is None or entry is Ellipsis or isinstance(entry, slice):
-        return (entry,)
-    if isinstance(entry, (bool, np.bool_)) or (isinstance(entry, (list, np.ndarray)) and not _is_mask(entry)):
-        return _checked(entry)
-    if not _is_mask(entry):
-        return (entry,) if isinstance(entry, (Tensor, jax.Array)) else (as_integer(entry),)
+        return [(entry, None)]
+    if isinstance(entry, list):
+        entry = np.asarray(entry, None if np.size(entry) else np.int32)
+    if not isinstance(entry, (np.ndarray, Tensor, jax.Array)):
+        if isinstance(entry, (bool, np.bool_)):
+            raise TypeError(f"{entry!r} can't index a Tensor; None makes a new dim")
+        return [(as_integer(entry), None)]
+    if entry.dtype != np.bool_:
+        return [(entry, None)]
     if compat.is_tracer(entry._array if isinstance(entry, Tensor) else entry):
         fact = "inside jax.jit a mask of bools can't index: how much it selects is the result's shape"
         raise TransformError(with_fix(fact, "use lamina.where(mask, x, 0), or index outside of jax.jit"))
-    return np.nonzero(np.asarray(entry))
-
-
-def _is_mask(entry: Any) -> bool:
-    return isinstance(entry, (list, np.ndarray, Tensor, jax.Array)) and _kind(entry) == np.bool_
-
-
-def _kind(entry: Any) -> Any:
-    return entry.dtype if isinstance(entry, (np.ndarray, Tensor, jax.Array)) else np.asarray(entry).dtype
-
-
-def _checked(entry: Any) -> Sequence[Any]:
-    if isinstance(entry, (bool, np.bool_)):
-        raise TypeError(f"{entry!r} can't index a Tensor; None makes a new dim")
-    known = np.asarray(entry, None if np.size(entry) else np.int32)
-    return (as_integer(known[()]),) if not known.ndim else (known,)
+    mask = np.asarray(entry)
+    if not mask.ndim:
+        raise TypeError(f"{mask.item()!r} can't index a Tensor; None makes a new dim")
+    return list(zip(np.nonzero(mask), mask.shape, strict=True))
 
 
 def _with_tensors(x: Tensor, read: _Reading) -> Tensor:

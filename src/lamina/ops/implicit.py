@@ -60,7 +60,11 @@ def report(computation: Computation, itemsizes: tuple[float, ...]) -> None:
         fixes.append(explicit_call(required))
     if computation.received:
         total = computation.received * max(itemsizes)
-        facts.append(f"{computation.name} passes entries of a split dim between devices, {total:.0f} B per device")
+        given = [f"operand {i}, {described(held)}" for i, held in enumerate(computation.sources) if held]
+        facts.append(
+            f"{computation.name} passes entries of a split dim between devices, {total:.0f} B per device: "
+            f"{' and '.join(given)}"
+        )
         fixes.append("lamina.all_gather(operand, dim)")
     if not facts:
         return

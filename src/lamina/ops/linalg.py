@@ -42,8 +42,18 @@ _MATMUL = Kernel(
 KERNELS = {"einsum": _EINSUM, "matmul": _MATMUL}
 
 
-def einsum(subscripts: str, /, *operands: Any, precision: Any = None, preferred_element_type: Any = None) -> Any:
+def einsum(
+    subscripts: str,
+    /,
+    *operands: Any,
+    precision: Any = None,
+    preferred_element_type: Any = None,
+    out_sharding: Any = None,
+) -> Any:
     """The sum of products that the subscripts say, as `jnp.einsum`; letters that the result lacks are summed.
+
+    `out_sharding` (dim specs, or a mapping) says how the result lies, and so what moves: with x split along b and w
+    along o, `["tp", None]` gathers w and `[None, "tp"]` gathers x, whichever is larger.
 
     >>> import numpy as np, lamina
     >>> mesh = lamina.DeviceMesh.simulated((2,), ("tp",))
@@ -53,11 +63,15 @@ def einsum(subscripts: str, /, *operands: Any, precision: Any = None, preferred_
     """
     if not isinstance(subscripts, str):
         raise TypeError(f"einsum(subscripts) must be a string such as 'ij,jk->ik', not {type(subscripts).__name__}")
-    return compute(_EINSUM, operands, (subscripts.replace(" ", ""), precision, preferred_element_type))
+    return compute(_EINSUM, operands, (subscripts.replace(" ", ""), precision, preferred_element_type), out_sharding)
 
 
-def matmul(x: Any, y: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
+def matmul(
+    x: Any, y: Any, *, precision: Any = None, preferred_element_type: Any = None, out_sharding: Any = None
+) -> Any:
     """x @ y, as `jnp.matmul`: the last dim of x with the second to last of y; dims before are a batch.
+
+    `out_sharding` says how the result lies, as in `einsum`.
 
     >>> import numpy as np, lamina
     >>> mesh = lamina.DeviceMesh.simulated((2, 2), ("dp", "tp"))
@@ -65,7 +79,7 @@ def matmul(x: Any, y: Any, *, precision: Any = None, preferred_element_type: Any
     >>> (x @ w).sharding
     NamedMapping('[dp=2,tp=2] dp,tp')
     """
-    return compute(_MATMUL, (x, y), (precision, preferred_element_type))
+    return compute(_MATMUL, (x, y), (precision, preferred_element_type), out_sharding)
 
 
 def tensordot(x: Any, y: Any, axes: Any = 2, *, precision: Any = None) -> Any:

@@ -81,20 +81,25 @@ def _beside(held: Any, dim: int) -> float:
     return float(np.prod([size for d, size in enumerate(held.layout.padded_block(held.shape)) if d != dim]))
 
 
-_REARRANGE = Kernel("rearrange", rules.rearranged, _rearranged, receives=_rearranging_receives)
+_REARRANGING = {
+    name: Kernel(name, rules.rearranged, _rearranged, receives=_rearranging_receives)
+    for name in ("flip", "roll", "pad", "repeat", "tile", "diff", "getitem")
+}
 _CONCATENATE = Kernel("concatenate", rules.concatenate, _concatenated, receives=_concatenating_receives)
 _SPLIT = Kernel("split", rules.split, _split, receives=_splitting_receives)
-KERNELS = {kernel.name: kernel for kernel in (_REARRANGE, _CONCATENATE, _SPLIT)}
+KERNELS = {**_REARRANGING, **{kernel.name: kernel for kernel in (_CONCATENATE, _SPLIT)}}
 
 
-def rearranged(x: Tensor, runs: dict[int, Runs], fill: Any = 0) -> Tensor:
-    """x with the entries of some dims taken as the runs say; new ones are `fill`."""
+def rearranged(name: str, x: Tensor, runs: dict[int, Runs], fill: Any = 0) -> Tensor:
+    """x with the entries of some dims taken as the runs say; new ones are `fill`.  `name` is the op's."""
     told = {d: entry for d, entry in runs.items() if entry != (Run(0, 1, x.shape[d]),)}
-    return compute(_REARRANGE, (x,), (tuple(told.get(d) for d in range(x.ndim)), fill)) if told else x
+    return compute(_REARRANGING[name], (x,), (tuple(told.get(d) for d in range(x.ndim)), fill)) if told else x
 
 
 def flip(x: Any, axis: Any = None) -> Tensor:
     """The entries of the dims `axis` (None: all) in the opposite order.
+
+    Along a split dim a device receives one block (none, if it stands in the middle).
 
     >>> import lamina
     >>> lamina.flip(lamina.tensor([1, 2, 3])).tolist()
@@ -103,13 +108,14 @@ def flip(x: Any, axis: Any = None) -> Tensor:
     x = as_tensor(x, "flip")
     with explained(f"flip(axis={axis!r})", shape=x.shape):
         dims = as_dims(axis, x.ndim)
-    return rearranged(x, {d: (Run(x.shape[d] - 1, -1, x.shape[d]),) for d in dims if x.shape[d]})
+    return rearranged("flip", x, {d: (Run(x.shape[d] - 1, -1, x.shape[d]),) for d in dims if x.shape[d]})
 
 
 def roll(x: Any, shift: Any, axis: Any = None) -> Tensor:
     """The entries of a dim, or of several, shifted; those that leave at the end come back at the start.
 
-    Without an `axis` the flat tensor is rolled.
+    Without an `axis` the flat tensor is rolled.  Along a split dim a device receives `shift` entries, or its block if
+    that is less.
 
     >>> import lamina
     >>> lamina.roll(lamina.tensor([1, 2, 3]), 1).tolist()
@@ -134,13 +140,14 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Tensor:
         size = x.shape[d]
         if size and by % size:
             found[d] = (Run(size - by % size, 1, by % size), Run(0, 1, size - by % size))
-    return rearranged(x, found)
+    return rearranged("roll", x, found)
 
 
 def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0) -> Tensor:
     """More entries before and after those of each dim: a constant, or by "edge", "wrap", "reflect" or "symmetric".
 
-    `pad_width` is as numpy has it: one number, a pair for all dims, or a pair for each.
+    `pad_width` is as numpy has it: one number, a pair for all dims, or a pair for each.  Along a split dim a device
+    receives the entries that the new blocks, which are larger, place on it.
 
     >>> import lamina
     >>> lamina.pad(lamina.tensor([1, 2]), (1, 2), constant_values=9).tolist()
@@ -161,7 +168,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0
     for d, (before, after) in enumerate(widths):
         if before or after:
             found[d] = _PADDING[mode](x.shape[d], before, after)
-    return rearranged(x, found, np.asarray(constant_values, x.dtype).item() if mode == "constant" else 0)
+    return rearranged("pad", x, found, np.asarray(constant_values, x.dtype).item() if mode == "constant" else 0)
 
 
 def _widths(given: Any, rank: int) -> tuple[tuple[int, int], ...]:
@@ -226,6 +233,8 @@ def _cut(runs: Runs, first: int, count: int) -> Runs:
 def repeat(x: Any, repeats: Any, axis: int | None = None) -> Tensor:
     """Every entry of a dim (None: of the flat tensor) so many times; `repeats` is a number, or one for each entry.
 
+    Along a split dim that is even nothing moves, if all are repeated alike; else what the new blocks place elsewhere.
+
     >>> import lamina
     >>> lamina.repeat(lamina.tensor([1, 2]), 2).tolist()
     [1, 1, 2, 2]
@@ -241,12 +250,14 @@ def repeat(x: Any, repeats: Any, axis: int | None = None) -> Tensor:
             raise LayoutError(with_fix(fact, "give one number for every entry"))
     if counts.size == 1:
         times = int(counts.reshape(()))
-        return rearranged(x, {d: (Run(0, 1, x.shape[d] * times, each=times),) if times else ()})
-    return rearranged(x, {d: tuple(Run(i, 0, int(times)) for i, times in enumerate(counts) if times)})
+        return rearranged("repeat", x, {d: (Run(0, 1, x.shape[d] * times, each=times),) if times else ()})
+    return rearranged("repeat", x, {d: tuple(Run(i, 0, int(times)) for i, times in enumerate(counts) if times)})
 
 
 def tile(x: Any, reps: Any) -> Tensor:
     """The tensor so many times along each dim, counted from the last; more numbers than dims make new dims in front.
+
+    Along a split dim a device receives the entries of its block of the result, each once.
 
     >>> import lamina
     >>> lamina.tile(lamina.tensor([1, 2]), (2, 2)).tolist()
@@ -259,7 +270,7 @@ def tile(x: Any, reps: Any) -> Tensor:
     times = [1] * (x.ndim - len(times)) + times
     front = len(times) - x.ndim
     found = {d: (Run(0, 1, x.shape[d]),) * times[front + d] for d in range(x.ndim) if times[front + d] != 1}
-    x = rearranged(x, found)
+    x = rearranged("tile", x, found)
     if not front:
         return x
     return broadcast_to(x, (*times[:front], *x.shape))
@@ -286,6 +297,8 @@ def concatenate(arrays: Sequence[Any], axis: int | None = 0) -> Tensor:
 
 def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Tensor]:
     """Parts of a dim: so many equal ones, or those that end before each index.
+
+    Along a split dim each part is split again, and a device receives the entries that this places on it.
 
     >>> import lamina
     >>> [part.tolist() for part in lamina.split(lamina.tensor([1, 2, 3, 4]), [1])]
@@ -328,7 +341,7 @@ def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Tensor]
 
 
 def diff(x: Any, n: int = 1, axis: int = -1) -> Tensor:
-    """The differences of neighbours along a dim, n times.
+    """The differences of neighbours along a dim, n times.  Along a split dim a device receives an entry or two.
 
     >>> import lamina
     >>> lamina.diff(lamina.tensor([1, 4, 9])).tolist()
@@ -340,7 +353,7 @@ def diff(x: Any, n: int = 1, axis: int = -1) -> Tensor:
     subtract = elementwise.not_equal if x.dtype == bool else elementwise.subtract
     for _ in range(as_integer(n)):
         rest = max(x.shape[d] - 1, 0)
-        x = subtract(rearranged(x, {d: (Run(1, 1, rest),)}), rearranged(x, {d: (Run(0, 1, rest),)}))
+        x = subtract(rearranged("diff", x, {d: (Run(1, 1, rest),)}), rearranged("diff", x, {d: (Run(0, 1, rest),)}))
     return x
 
 

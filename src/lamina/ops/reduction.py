@@ -57,11 +57,11 @@ KERNELS = {kernel.name: kernel for kernel in (_SUM, _PROD, _MAX, _MIN, _ANY, _AL
 
 
 def _reduced(kernel: Kernel, x: Any, axis: Dims, keepdims: bool, *more: Any) -> Tensor:
-    dims = _dims(kernel.name, x, axis)
+    dims = dims_of(kernel.name, x, axis)
     return compute(kernel, (x,), (dims, bool(keepdims), *more))
 
 
-def _dims(name: str, x: Any, axis: Dims) -> tuple[int, ...]:
+def dims_of(name: str, x: Any, axis: Dims) -> tuple[int, ...]:
     with explained(f"{name}(axis={axis!r})", shape=np.shape(x)):
         return tuple(sorted(as_dims(axis, np.ndim(x))))
 
@@ -114,7 +114,7 @@ def min(x: Any, axis: Dims = None, keepdims: bool = False) -> Any:
 
 
 def _extreme(kernel: Kernel, x: Any, axis: Dims, keepdims: bool) -> Any:
-    dims, shape = _dims(kernel.name, x, axis), np.shape(x)
+    dims, shape = dims_of(kernel.name, x, axis), np.shape(x)
     if _some(shape[d] == 0 for d in dims):
         fact = f"{kernel.name}(axis={axis!r}) of shape {shape}: there is nothing to take it from"
         raise LayoutError(with_fix(fact, "reduce dims that aren't empty"))
@@ -191,14 +191,14 @@ def mean(x: Any, axis: Dims = None, keepdims: bool = False) -> Any:
     >>> lamina.mean(lamina.tensor([2.0, 3.0])).item()
     2.5
     """
-    x = _floating(x)
-    dims = _dims("mean", x, axis)
+    x = floating(x)
+    dims = dims_of("mean", x, axis)
     wide = jnp.promote_types(x.dtype, jnp.float32)
     total = sum(x, dims, wide, keepdims)
     return elementwise.astype(elementwise.divide(total, float(product(x.shape[d] for d in dims))), x.dtype)
 
 
-def _floating(x: Any) -> Tensor:
+def floating(x: Any) -> Tensor:
     x = x if isinstance(x, Tensor) else tensor(as_data(x, "mean"))
     return x if jnp.issubdtype(x.dtype, jnp.inexact) else elementwise.astype(x, jnp.result_type(float))
 
@@ -210,8 +210,8 @@ def var(x: Any, axis: Dims = None, ddof: float = 0, keepdims: bool = False) -> A
     >>> lamina.var(lamina.tensor([2.0, 4.0])).item()
     1.0
     """
-    x = _floating(x)
-    dims = _dims("var", x, axis)
+    x = floating(x)
+    dims = dims_of("var", x, axis)
     wide = elementwise.astype(x, jnp.promote_types(x.dtype, jnp.float32))
     away = elementwise.subtract(wide, resolved(mean(wide, dims, keepdims=True)))
     if jnp.issubdtype(x.dtype, jnp.complexfloating):
@@ -275,7 +275,7 @@ def argmin(x: Any, axis: int | None = None, keepdims: bool = False) -> Any:
 
 def _position(extreme: Callable[..., Any], name: str, x: Any, axis: int | None, keepdims: bool) -> Any:
     x = x if isinstance(x, Tensor) else tensor(as_data(x, name))
-    dims = _dims(name, x, axis)
+    dims = dims_of(name, x, axis)
     x = jax.lax.stop_gradient(resolved(x))
     best = extreme(x, dims, keepdims=True)
     return resolved(compute(_FIRST_HIT, (x, best), (dims, bool(keepdims))))
@@ -288,8 +288,8 @@ def logsumexp(x: Any, axis: Dims = None, keepdims: bool = False) -> Any:
     >>> lamina.logsumexp(lamina.tensor([1000.0, 1000.0])).item() - 1000 < 0.7
     True
     """
-    x = _floating(x)
-    dims = _dims("logsumexp", x, axis)
+    x = floating(x)
+    dims = dims_of("logsumexp", x, axis)
     if product(x.shape[d] for d in dims):
         x = settled(_MAX, x, (dims, True))
     most = finite_peak(x, dims)

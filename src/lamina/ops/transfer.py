@@ -9,8 +9,8 @@ from jax.sharding import NamedSharding, Sharding
 
 from lamina.engine import inventory, reading
 from lamina.engine.storage import Storage, storage, whole
-from lamina.errors import LayoutError, explained, with_fix
-from lamina.ops.arguments import as_data, over_leaves, relocate, shape_of, storage_for
+from lamina.errors import LaminaError, LayoutError, explained, with_fix
+from lamina.ops.arguments import as_data, decided_once, over_leaves, relocate, shape_of, storage_for
 from lamina.sharding import CPU, Accelerator, Device, DeviceMapping, DeviceMesh, TensorLayout
 from lamina.sharding.dims import is_static
 from lamina.tensors import Tensor, tensor
@@ -44,10 +44,14 @@ def _moved(op: str, x: Any, device: Any, sharding: Any = None) -> Any:
 def _to(op: str, x: Any, chosen: Any, argument: str) -> Tensor:
     x = as_data(x, op)
     shape = shape_of(x)
-    with explained(f"{op}({argument}={chosen!r})", "a mapping for a tensor of this rank", shape=shape):
+    try:
         return relocate(x, _target(chosen, shape, f"{op}({argument})"))
+    except LaminaError:  # only then, since to write the mapping down takes longer than a small transfer
+        with explained(f"{op}({argument}={chosen!r})", "a mapping for a tensor of this rank", shape=shape):
+            raise
 
 
+@decided_once
 def _target(chosen: Any, shape: tuple[int, ...], argument: str) -> Storage:
     if isinstance(chosen, Device):
         inventory.resolve(chosen)

@@ -45,13 +45,18 @@ class Bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Count:
-    """Of one element, on the mean over all: devices, pieces, devices that want it, and that hold it or a piece, too."""
+    """Of one element, on the mean over all: devices, pieces, devices that want it, and that hold it or a piece, too.
+
+    Of `most` to `fewest` elements there is a device that wants and holds them.  They differ only on dims with thousands
+    of uneven blocks (see `overlap`): there a bound reckons with the most, and what steps receive with the fewest.
+    """
 
     total: float
     devices: int
     pieces: int
     wanting: int
-    common: float
+    most: float
+    fewest: float
     holding_too: int
 
 
@@ -64,14 +69,14 @@ def _count(source: Layout, target: Layout, shape: Shape, outer: frozenset[str] |
     zero = tuple(a for a, op in target.partial if a not in kept and op is not ReduceOp.AVG and a in counted)
     wanted = {axis for axis in target.sharded_axes if axis in counted} | set(zero)
     held = {axis for axis in source.sharded_axes if axis in counted}
-    return _Count(
-        float(prod(shape)),
-        devices,
-        pieces,
-        devices // prod(sizes[axis] for axis in wanted),
-        common_elements(source, target, shape, zero, outer),
-        devices // prod(sizes[axis] for axis in wanted | held),
-    )
+    holding_too = devices // prod(sizes[axis] for axis in wanted | held)
+    total = most = float(prod(shape))
+    common = common_elements(source, target, shape, zero, outer)
+    if common is None and outer is None:  # no device can have more than the smaller of its blocks in common
+        blocks = zip(source.padded_block(shape), target.padded_block(shape), strict=True)
+        most = min(total, devices * prod(map(min, blocks)) / holding_too)
+    known = (most, 0.0) if common is None else (common, common)
+    return _Count(total, devices, pieces, devices // prod(sizes[axis] for axis in wanted), *known, holding_too)
 
 
 @lru_cache(maxsize=65536)
@@ -88,8 +93,8 @@ def elements_needed(source: Layout, target: Layout, shape: Shape, outer: frozens
         return 0.0
     n = _count(source, target, shape, outer)
     if n.pieces > 1:
-        return (n.total * (n.pieces - 1 + n.wanting) - n.common) / n.devices
-    return (n.total * n.wanting - n.common * n.holding_too) / n.devices
+        return (n.total * (n.pieces - 1 + n.wanting) - n.most) / n.devices
+    return (n.total * n.wanting - n.most * n.holding_too) / n.devices
 
 
 @lru_cache(maxsize=65536)
@@ -98,7 +103,7 @@ def elements_exchanged(source: Layout, target: Layout, shape: Shape) -> float:
     if source == target or not prod(shape):
         return 0.0
     n = _count(source, target, shape, None)
-    return (n.total * n.wanting * n.pieces - n.common * n.holding_too) / n.devices
+    return (n.total * n.wanting * n.pieces - n.fewest * n.holding_too) / n.devices
 
 
 @lru_cache(maxsize=65536)
@@ -108,7 +113,7 @@ def elements_crossing(source: Layout, target: Layout, shape: Shape, outer: froze
         return 0.0
     near, all_of = _count(source, target, shape, outer), _count(source, target, shape, None)
     wanted = all_of.total * all_of.wanting / all_of.devices * near.pieces
-    there = near.common * near.holding_too / (near.total * near.wanting)
+    there = near.fewest * near.holding_too / (near.total * near.wanting)
     return wanted * (1 - there / near.pieces)
 
 

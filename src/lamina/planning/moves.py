@@ -53,13 +53,21 @@ def goals(source: Layout, target: Layout, shape: Shape, links: Topology) -> tupl
         choices += [spare, spare[::-1], tuple(axis for axis in spare if axis in source.partial_axes)]
     if shared := links.shared_axes:
         choices += [tuple(axis for axis in spare if axis not in shared), spare]
-    for axes in dict.fromkeys(choices):
-        for dim in range(len(shape)) if axes else ():
-            dims = (*target.dims[:dim], target.dims[dim] + axes, *target.dims[dim + 1 :])
-            scattered = Layout(target.axes, dims, kept)
-            if scattered not in found:
-                found.append(scattered)
-    return tuple(found)
+    scattered = [goal for axes in dict.fromkeys(choices) for goal in _scattered(target, axes, kept)]
+    if resolves:
+        # Each byte is reduced where its pieces are, and goes to its place as a value, of which there is but one.
+        pieces = tuple(axis for axis in source.partial_axes if axis not in kept)
+        apart = tuple(axis for axis in source.sizes if axis in pieces or axis in source.replicated_axes)
+        choices = [pieces, pieces[::-1], apart, apart[::-1]]
+        scattered += [goal for axes in dict.fromkeys(choices) for goal in _scattered(source, axes, kept)]
+    return tuple(dict.fromkeys([*found, *scattered]))
+
+
+def _scattered(layout: Layout, axes: Axes, kept: Mapping[str, ReduceOp]) -> Iterator[Layout]:
+    """The layout with these axes splitting one of its dims too, and nothing Partial but what stays so."""
+    for dim in range(layout.rank) if axes else ():
+        dims = (*layout.dims[:dim], layout.dims[dim] + axes, *layout.dims[dim + 1 :])
+        yield Layout(layout.axes, dims, kept)
 
 
 def moves(layout: Layout, all_goals: tuple[Layout, ...], shape: Shape, unresolved: Unresolved) -> Iterator[Step]:

@@ -39,21 +39,26 @@ Block = tuple[tuple[int, int], ...]
 class Layout(Frozen):
     """How a tensor of some rank lies on a mesh; see the module's docstring for what it means.
 
+    `grid` says into how many blocks each dim is cut.
+
     >>> Layout({"x": 2, "y": 2}, [("y", "x"), ()])
     Layout('[x=2,y=2] (y,x),-')
     >>> Layout({"x": 2, "y": 1}, [("x", "y"), ()]) == Layout({"x": 2, "y": 1}, [("x",), ()])
     True
+    >>> Layout({"x": 2, "y": 4}, [("y", "x"), ()]).grid
+    (8, 1)
     >>> Layout({"x": 2}, [("x",), ("x",)])
     Traceback (most recent call last):
     lamina.errors.LayoutError: axis 'x' is used twice: by dim 0 and by dim 1
     """
 
-    __slots__ = ("_hash", "axes", "dims", "partial", "sizes")
+    __slots__ = ("_hash", "axes", "dims", "grid", "partial", "sizes")
 
     axes: tuple[tuple[str, int], ...]
     dims: tuple[Axes, ...]
     partial: tuple[tuple[str, ReduceOp], ...]
     sizes: Mapping[str, int]
+    grid: tuple[int, ...]
     _hash: int
 
     def __init__(
@@ -69,6 +74,7 @@ class Layout(Frozen):
         set_(self, "sizes", MappingProxyType(sizes))
         set_(self, "axes", tuple(sizes.items()))
         set_(self, "dims", tuple(tuple(a for a in entry if sizes[a] > 1) for entry in dims))
+        set_(self, "grid", tuple(math.prod([sizes[a] for a in entry]) for entry in self.dims))
         set_(self, "partial", tuple((a, _op(a, pieces[a])) for a in sizes if a in pieces and sizes[a] > 1))
         set_(self, "_hash", hash((self.axes, self.dims, self.partial)))
 
@@ -110,15 +116,6 @@ class Layout(Frozen):
     def count(self, axes: Iterable[str]) -> int:
         """How many devices stand along these axes together."""
         return math.prod(self.sizes[axis] for axis in axes)
-
-    @property
-    def grid(self) -> tuple[int, ...]:
-        """Into how many blocks each dim is cut.
-
-        >>> Layout({"x": 2, "y": 4}, [("y", "x"), ()]).grid
-        (8, 1)
-        """
-        return tuple(self.count(entry) for entry in self.dims)
 
     @property
     def num_devices(self) -> int:

@@ -362,7 +362,8 @@ def _checked(
     ):
         check_axis_use(dict(mesh.axes), axis_users(dims, pieces))
     if problems.facts:
-        with explained(f"NamedMapping(spec={spec_as_written(spec)})", mesh=mesh):
+        beside = f", unreduced={unreduced!r}" if unreduced else ""
+        with explained(f"NamedMapping(spec={spec_as_written(spec)}{beside})", mesh=mesh):
             problems.check()
     return dims, pieces
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,7 +91,7 @@ def spec_as_written(entries: Any) -> str:
 
 def as_dim_specs(entries: Any) -> tuple[DimSpec, ...]:
     """A whole spec: any iterable of entries (`P(...)`, a list, JAX's PartitionSpec)."""
-    if isinstance(entries, str) or not isinstance(entries, Iterable):
+    if isinstance(entries, (str, Mapping, Set)) or not isinstance(entries, Iterable):
         example = repr(entries) if isinstance(entries, str) else "'x'"
         raise LayoutError(f"{entries!r} is not a spec: use one entry per dim, as in [{example}, None]")
     if getattr(entries, "unreduced", None) or getattr(entries, "reduced", None):  # of JAX's PartitionSpec

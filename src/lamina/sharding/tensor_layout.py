@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lamina.errors import LayoutError, with_fix
 from lamina.sharding.dims import Dim
 from lamina.sharding.dtypes import dtype_name
-from lamina.sharding.layout import Layout, check_rank
+from lamina.sharding.layout import Layout
 from lamina.sharding.mappings import DeviceMapping, NamedMapping
 from lamina.sharding.mesh import DeviceMesh
 from lamina.sharding.placements import Placement
@@ -78,7 +79,7 @@ class TensorLayout(DeviceMapping):
 
     def layout(self, rank: int | None = None) -> Layout:
         if rank is not None and rank != self.rank:
-            check_rank(self._layout, (0,) * rank)
+            raise LayoutError(with_fix(f"{self!r} is of rank {self.rank}, not {rank}", "its .mapping fits other ranks"))
         return self._layout
 
     def _meaning(self) -> tuple:

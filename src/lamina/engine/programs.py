@@ -258,3 +258,8 @@ def queue_guard(result: Any) -> Any:
 
 
 _GUARDED = compat.queue_is_unsafe()
+
+
+def guarded(result: Any) -> Any:
+    """The result of a program with collectives, after a wait if this JAX needs one."""
+    return queue_guard(result) if _GUARDED else result

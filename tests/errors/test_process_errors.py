@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
 
@@ -21,7 +22,7 @@ def message(error: type[Exception], call, *arguments, **keywords) -> str:
 
 
 def test_the_backend_was_used_already():
-    """The tests themselves have used their devices."""
+    jax.devices()
     said = message(lamina.ProcessError, lamina.initialize, "127.0.0.1:1234", 2, 0)
     assert said == (
         "initialize(): JAX's devices were used already, so no other processes can join them\n"

@@ -58,6 +58,11 @@ def _parts_of_tensor(record: Record, t: Tensor) -> Iterator[Part]:
             yield Part(record, everything, lambda: _stripped(host(array), held))
         return
     data = {shard.device: shard.data for shard in array.addressable_shards}
+    if record.stored != held.layout:
+        if data:
+            everything = tuple(slice(0, size) for size in record.tiles.array_shape)
+            yield Part(record, everything, partial(_gathered, data, held))
+        return
     devices = [inventory.resolve(device) for device in held.mesh.devices]
     for position, pieces, block in own_blocks(held.mesh, held.layout, jax.process_index()):
         where, sizes = _where(record.tiles, pieces, block)
@@ -108,6 +113,21 @@ def _block(data: Any, sizes: tuple[int, ...]) -> np.ndarray:
     """A device's block without its padding; the pieces' axes in front have one entry."""
     index: tuple[Any, ...] = (..., *(slice(0, size) for size in sizes))
     return host(data)[index]
+
+
+def _gathered(data: dict[Any, Any], held: Storage) -> np.ndarray:
+    """All blocks of a tensor whose devices are this process's own, in their places; the pieces stay."""
+    value: np.ndarray | None = None
+    for position, pieces, _ in own_blocks(held.mesh, held.layout, jax.process_index()):
+        where = dict(zip(held.mesh.axis_names, held.mesh.coordinates(position), strict=True))
+        box = held.layout.block(held.shape, where)
+        block = _block(data[inventory.resolve(held.mesh.devices[position])], tuple(stop - start for start, stop in box))
+        if value is None:
+            value = np.empty((*held.array_shape[: len(held.lead)], *held.shape), block.dtype)
+        index: tuple[Any, ...] = (*pieces, *(slice(start, stop) for start, stop in box))
+        value[index] = block[(0,) * len(pieces)]
+    assert value is not None
+    return value
 
 
 def _stripped(stored: np.ndarray, held: Storage) -> np.ndarray:

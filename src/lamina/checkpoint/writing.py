@@ -13,6 +13,7 @@ from typing import Any
 from lamina.checkpoint import tree as trees
 from lamina.checkpoint import versions
 from lamina.checkpoint.blocks import Part, parts_of
+from lamina.checkpoint.durable import sync_file_system
 from lamina.checkpoint.leaves import recorded
 from lamina.checkpoint.manifest import Manifest
 from lamina.checkpoint.progress import progress
@@ -109,6 +110,7 @@ def _write_parts(meeting: Meeting, folder: Path, manifest: Manifest, parts: Sequ
         for writing, _, _ in pending:
             with suppress(ValueError, OSError):
                 writing.result()
+    sync_file_system(folder)
     return sum(part.files for part in parts)
 
 

@@ -43,6 +43,7 @@ __all__ = [
     "nothing_is_traced",
     "queue_is_unsafe",
     "shard_map",
+    "single_arrays",
     "use_gloo",
     "varying",
     "wide_numbers",
@@ -113,6 +114,12 @@ def concrete(x: Any) -> Any:
     while is_tracer(x):
         x = getattr(x, "primal", getattr(x, "val", None))
     return x if isinstance(x, jax.Array) else None
+
+
+def single_arrays(array: Any) -> list[Any]:
+    """What this process's devices hold of a concrete array: one `jax.Array` of one device each, nothing copied."""
+    parts = getattr(array, "_arrays", None)  # `addressable_shards` says the same and works out every index, too
+    return list(parts) if parts is not None else [shard.data for shard in array.addressable_shards]
 
 
 def register_vmappable(kind: type, to_element: Callable, from_element: Callable) -> None:

@@ -248,10 +248,18 @@ def queue_guard(result: Any) -> Any:
     if next(iter(result.devices())).platform == "cpu":
         _queued.append(result)
         while len(_queued) > IN_FLIGHT:
-            oldest = _queued.popleft()
+            try:
+                oldest = _queued.popleft()
+            except IndexError:  # other threads have taken the rest
+                break
             if not oldest.is_deleted():
                 watching.ready(oldest)
     return result
 
 
 _GUARDED = compat.queue_is_unsafe()
+
+
+def guarded(result: Any) -> Any:
+    """The result of a program with collectives, after a wait if this JAX needs one."""
+    return queue_guard(result) if _GUARDED else result

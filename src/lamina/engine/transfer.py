@@ -101,6 +101,18 @@ def place_stacked(inputs: Sequence[np.ndarray], devices: Sequence[Device], axis:
     return [_read(array, device) for array, device in zip(pipeline.send(loads), devices, strict=True)]
 
 
+def place_each(values: Sequence[np.ndarray], dtypes: Sequence[Any], devices: Sequence[Device]) -> list[Any]:
+    """Each value on its device, all on their way at once.
+
+    >>> from lamina.sharding import CPU
+    >>> place_each([np.ones(2), np.ones(3)], ["float32", "int8"], [CPU(0), CPU(1)])[1].dtype.name
+    'int8'
+    """
+    homes = [inventory.resolve(device) for device in devices]
+    loads = [Load.of(*one) for one in zip(values, map(jax.numpy.dtype, dtypes), homes, strict=True)]
+    return [_read(array, device) for array, device in zip(pipeline.send(loads), devices, strict=True)]
+
+
 def _read(array: Any, device: Device) -> Any:
     """The array, when nobody reads the caller's memory any more: host memory was copied, elsewhere it must arrive."""
     return array if inventory.resolve(device).platform == "cpu" else watching.ready(array)

@@ -73,7 +73,7 @@ def _recorded(name: Name, folder: str, leaf: Any) -> tuple[Record, Any]:
 
 def _of_array(name: Name, folder: str, array: jax.Array, kind: str, keys: str = "") -> tuple[Record, Any]:
     if array.is_fully_replicated and array.is_fully_addressable:
-        return _whole(name, folder, array, kind, keys), array
+        return _whole(name, folder, array, kind, keys), array.addressable_data(0)  # one of the copies
     try:
         return _of_tensor(name, folder, from_jax(array), kind, keys)
     except ConversionError:

@@ -32,6 +32,7 @@ from lamina.ops.shard import reshard, shard
 from lamina.ops.sorting import *  # noqa: F403
 from lamina.ops.spmd import here, spmd
 from lamina.ops.transfer import accelerator, cpu, gpu, to_device, transfer_to
+from lamina.ops.updates import At  # noqa: F401  # behind x.at
 
 __all__ = [
     "accelerator",

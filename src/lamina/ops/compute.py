@@ -207,7 +207,7 @@ def together(name: str, operands: Sequence[Any]) -> list[Any]:
             found.append(tensor(x))
         else:
             found.append(_joined(name, x, mesh))
-    return _onone_mesh(found) if mesh is None else found
+    return _on_one_mesh(found) if mesh is None else found
 
 
 def as_tensors(name: str, operands: Sequence[Any]) -> list[Tensor]:
@@ -238,7 +238,7 @@ def _joined(name: str, x: Any, mesh: DeviceMesh) -> Tensor:
     return relocate(value, whole(mesh, value.shape))
 
 
-def _onone_mesh(found: list[Any]) -> list[Any]:
+def _on_one_mesh(found: list[Any]) -> list[Any]:
     """Plain arrays only: those on one device join those on several."""
     meshes = {x.mesh for x in found if isinstance(x, Tensor) and not x.mesh.is_single}
     if len(meshes) != 1:

@@ -15,8 +15,11 @@ from tests.processes.launching import PROGRAMS, environment, without_gloo
 NOTHING: dict = {}
 
 
-def started(port: int, count: int, rank: int, *what: str) -> subprocess.Popen:
-    command = [sys.executable, str(PROGRAMS / "joins.py"), *map(str, (port, count, rank)), *what]
+ENOUGH, SHORT = 60, 8  # seconds in which all come, and in which some don't
+
+
+def started(port: int, count: int, rank: int, *what: str, timeout: int = ENOUGH) -> subprocess.Popen:
+    command = [sys.executable, str(PROGRAMS / "joins.py"), *map(str, (port, count, rank, timeout)), *what]
     return subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -45,10 +48,10 @@ def test_joining_and_parting():
 @pytest.mark.processes
 def test_who_is_late_is_named():
     port = free_port()
-    processes = [started(port, 4, rank) for rank in (0, 2)]
+    processes = [started(port, 4, rank, timeout=SHORT) for rank in (0, 2)]
     for process in processes:
         assert ended(process) == [
-            "initialize(): of 4 processes these didn't come within 4 s: 1, 3",
+            "initialize(): of 4 processes these didn't come within 8 s: 1, 3",
             "  fix: start all of them, or set a longer timeout",
         ]
 
@@ -56,8 +59,8 @@ def test_who_is_late_is_named():
 @pytest.mark.processes
 def test_nobody_there():
     port = free_port()
-    assert ended(started(port, 2, 1)) == [
-        f"initialize(): process 0 doesn't answer at 127.0.0.1:{port} within 4 s",
+    assert ended(started(port, 2, 1, timeout=3)) == [
+        f"initialize(): process 0 doesn't answer at 127.0.0.1:{port} within 3 s",
         "  fix: start it, check the address and the firewall, or set a longer timeout",
     ]
 
@@ -65,11 +68,11 @@ def test_nobody_there():
 @pytest.mark.processes
 def test_two_with_one_id_and_another_count():
     port = free_port()
-    processes = [started(port, count, rank) for count, rank in [(3, 0), (3, 1), (3, 1), (2, 1)]]
+    processes = [started(port, count, rank, timeout=SHORT) for count, rank in [(3, 0), (3, 1), (3, 1), (2, 1)]]
     said = [ended(process)[0] for process in processes]
     assert said[3] == "initialize(): process 1 was started as one of 2 processes, process 0 as one of 3"
     assert "initialize(): two processes say that they are process 1: pid " in max(said[1:3])
-    assert said[0] == min(said[1:3]) == "initialize(): of 3 processes these didn't come within 4 s: 2"
+    assert said[0] == min(said[1:3]) == "initialize(): of 3 processes these didn't come within 8 s: 2"
 
 
 @pytest.mark.processes

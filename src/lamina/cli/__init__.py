@@ -13,6 +13,7 @@ from importlib import import_module
 
 COMMANDS: dict[str, str] = {
     "explain": "lamina.cli.explain",
+    "doctor": "lamina.cli.doctor",
     "launch": "lamina.cli.launch",
 }
 

@@ -17,7 +17,15 @@ PASSED_TO_HOSTS = ("JAX_", "LAMINA_", "XLA_", "NCCL_", "GLOO_")  # what the vari
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-n", "--processes", type=int, required=True, metavar="N", help="how many processes in all")
+    add_start_arguments(parser, is_required=True)
+    parser.add_argument("-m", dest="is_module", action="store_true", help="the program is a module, as in python -m")
+    parser.add_argument("program", help="a Python file")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the program is given")
+
+
+def add_start_arguments(parser: argparse.ArgumentParser, is_required: bool) -> None:
+    """How many processes, and where."""
+    parser.add_argument("-n", "--processes", type=int, required=is_required, metavar="N", help="how many in all")
     parser.add_argument(
         "--devices-per-process", type=int, default=1, metavar="N", help="devices of each, virtual ones on a CPU (1)"
     )
@@ -30,9 +38,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--grace", type=float, default=GRACE, metavar="SECONDS", help=f"what others get when one fails ({GRACE:g})"
     )
-    parser.add_argument("-m", dest="is_module", action="store_true", help="the program is a module, as in python -m")
-    parser.add_argument("program", help="a Python file")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the program is given")
 
 
 def run(arguments: argparse.Namespace) -> int:

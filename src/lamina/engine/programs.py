@@ -248,7 +248,10 @@ def queue_guard(result: Any) -> Any:
     if next(iter(result.devices())).platform == "cpu":
         _queued.append(result)
         while len(_queued) > IN_FLIGHT:
-            oldest = _queued.popleft()
+            try:
+                oldest = _queued.popleft()
+            except IndexError:  # other threads have taken the rest
+                break
             if not oldest.is_deleted():
                 watching.ready(oldest)
     return result

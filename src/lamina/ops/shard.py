@@ -61,7 +61,9 @@ def shard(x: Any, mesh: DeviceMesh | None, dim_specs: Any, replicated_axes: Any 
         if unused := [key for key in dim_specs if key not in x]:
             fact = f"shard(dim_specs): the dict of specs has {unused}, which x has not"
             raise LayoutError(with_fix(fact, f"name keys of x: {list(x)}"))
-        return {key: shard(leaf, mesh, dim_specs[key], replicated_axes, **kwargs) for key, leaf in x.items()}
+        found = x.copy()  # of x's own kind: ordered, with a default, …
+        found.update({key: shard(leaf, mesh, dim_specs[key], replicated_axes, **kwargs) for key, leaf in x.items()})
+        return found
     return over_leaves(lambda leaf: _shard_one(leaf, mesh, dim_specs, replicated_axes, **kwargs), x)
 
 

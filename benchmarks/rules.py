@@ -1,4 +1,4 @@
-"""Time to choose how an op runs: every cache is empty, any pair of layouts on (2,2,2); and Python's share of an eager op.
+"""Time to choose how an op runs, with empty caches and any pair of layouts on (2,2,2); Python's share of an eager op.
 
 The second table is on a mesh that one device plays: the op as the user calls it, over the same compiled program called
 with the same stored arrays.

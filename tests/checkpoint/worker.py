@@ -1,4 +1,6 @@
-"""python -m tests.checkpoint.worker RANK COUNT PORT PATH SCENARIO…: one process of several that save and load together.
+"""python -m tests.checkpoint.worker STARTER RANK COUNT PORT PATH SCENARIO…: one of several that save together.
+
+The starter is what joins them: `lamina` (lamina.initialize) or `jax` (jax.distributed alone).
 
 Each scenario is a function below; what it returns is printed as one line: said, and JSON.
 """
@@ -33,8 +35,26 @@ def tree() -> dict[str, Any]:
     rows = {f"{name} rows": lamina.shard(values(shape), m, [("y", "x")]) for name, shape in SHAPES.items()}
     copies = lamina.shard(values((3, 3)), m, [])
     pieces = lamina.shard(values((5, 4)), m, ["y"], partial=["x"])
-    other = {"host": np.arange(4), "local": jax.numpy.arange(3), "step": 7, "key": jax.random.key(1)}
+    other = {
+        "host": np.arange(4),
+        "local": jax.numpy.arange(3),
+        "own": lamina.tensor([1.0, 2.0]),
+        "simulated": simulated(),
+        "one": one(),
+        "step": 7,
+        "key": jax.random.key(1),
+    }
     return {"split": split, "rows": rows, "copies": copies, "pieces": pieces, **other}
+
+
+def simulated() -> lamina.Tensor:
+    return lamina.shard(values((5,)), lamina.DeviceMesh.simulated((2,), ("x",)), ["x"])
+
+
+def one() -> lamina.Tensor:
+    """On one device, which is the last process's, as all of them know."""
+    last = lamina.DeviceMesh.single(lamina.CPU(jax.device_count() - 1))
+    return lamina.shard(values((3,)), last, [])
 
 
 def holds(t: lamina.Tensor, value: np.ndarray) -> bool:
@@ -89,6 +109,8 @@ def reload(path: Path) -> Any:
         holds(same["rows"][name], values(shape)) for shape, name in zip(SHAPES.values(), like["rows"], strict=True)
     )
     good &= holds(same["copies"], values((3, 3))) and holds(same["pieces"], values((5, 4)))
+    good &= same["own"].tolist() == [1.0, 2.0] and same["simulated"].tolist() == list(range(5))
+    good &= jax.process_index() != jax.process_count() - 1 or same["one"].tolist() == [0, 1, 2]
     good &= same["host"].tolist() == [0, 1, 2, 3] and same["local"].tolist() == [0, 1, 2] and same["step"] == 7
     for spec in (["y", "x"], [None, ("x", "y")], [("x", "y")], []):
         mapping = lamina.NamedMapping(mesh(), spec)
@@ -170,18 +192,22 @@ def killed(path: Path) -> Any:
     os.environ["LAMINA_CHECKPOINT_TIMEOUT"] = "2"
     try:
         lamina.save(path, tree(), step=2)
-    except lamina.CheckpointError as error:
-        return str(error), sorted(os.listdir(path))
+    except lamina.LaminaError as error:
+        return type(error).__name__, str(error), sorted(os.listdir(path))
     return "nothing", []
 
 
 SCENARIOS = {name: globals()[name] for name in ("save", "reload", "backgrounds", "differ", "fails", "killed")}
 
 
-def main(rank: str, count: str, port: str, path: str, *scenarios: str) -> None:
+def main(starter: str, rank: str, count: str, port: str, path: str, *scenarios: str) -> None:
+    devices = 4 // int(count)
     jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_num_cpu_devices", 4 // int(count))
-    if int(count) > 1:
+    if starter == "lamina" and int(count) > 1:
+        lamina.initialize(f"127.0.0.1:{port}", int(count), int(rank), devices_per_process=devices)
+    else:
+        jax.config.update("jax_num_cpu_devices", devices)
+    if starter == "jax":
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
         jax.distributed.initialize(f"127.0.0.1:{port}", int(count), int(rank))
     for scenario in scenarios:

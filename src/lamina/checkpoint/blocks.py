@@ -40,20 +40,20 @@ class Part:
         return prod(-(-place.stop // size) - place.start // size for place, size in tiles)
 
 
-def parts_of(record: Record, leaf: Any) -> Iterator[Part]:
-    """The parts that this process writes: process 0 numbers on the host, the first holder a block."""
-    if not record.nbytes:
+def parts_of(record: Record, leaf: Any, each_has_it: bool) -> Iterator[Part]:
+    """The parts that this process writes: the first holder a block, process 0 what each process has for itself."""
+    if not record.nbytes or (each_has_it and jax.process_index() != 0):
         return
     if isinstance(leaf, Tensor):
         yield from _parts_of_tensor(record, leaf)
-    elif jax.process_index() == 0:
+    else:
         yield Part(record, tuple(slice(0, size) for size in record.shape), lambda: host(leaf))
 
 
 def _parts_of_tensor(record: Record, t: Tensor) -> Iterator[Part]:
     array, held = t._held.home(t._array), t._held
     if held.is_local:
-        if inventory.resolve(held.mesh.devices[0]).process_index == jax.process_index():
+        if inventory.player(held.mesh).process_index == jax.process_index():
             everything = tuple(slice(0, size) for size in record.tiles.array_shape)
             yield Part(record, everything, lambda: _stripped(host(array), held))
         return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import jax
@@ -12,9 +11,9 @@ from lamina.checkpoint import tree as trees
 from lamina.checkpoint.records import ARRAY, KEY, NUMPY, PYTHON, TENSOR, Record, array_record, folders
 from lamina.checkpoint.tiles import TILE_BYTES
 from lamina.checkpoint.tree import Name
-from lamina.engine import compat, inventory
+from lamina.engine import compat, watching
 from lamina.errors import CheckpointError, ConversionError, LaminaError, Problems, fact_and_fix, with_fix
-from lamina.sharding import DeviceMesh, Layout
+from lamina.sharding import Layout
 from lamina.sharding.dtypes import dtype_name
 from lamina.tensors import Tensor, from_jax
 
@@ -88,13 +87,8 @@ def _of_tensor(name: Name, folder: str, t: Tensor, kind: str, keys: str = "") ->
     held = t._held
     whole = held.layout.replace(dims=((),) * held.rank)
     is_small = held.size * np.dtype(t.dtype).itemsize <= MERGED_BYTES
-    stored = whole if held.is_local or (is_small and is_of_one_process(held.mesh)) else held.layout
+    stored = whole if held.is_local or (is_small and len(watching.ranks_of(held.mesh)) == 1) else held.layout
     return array_record(name, kind, folder, np.dtype(t.dtype), held.shape, held.layout, stored, keys), t
-
-
-@lru_cache(maxsize=256)
-def is_of_one_process(mesh: DeviceMesh) -> bool:
-    return len({inventory.resolve(device).process_index for device in mesh.devices}) == 1
 
 
 def _whole(name: Name, folder: str, value: Any, kind: str, keys: str = "") -> Record:

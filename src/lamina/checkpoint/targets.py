@@ -80,12 +80,12 @@ def _arrival(record: Record, target: Storage) -> Storage:
 
 def homes(held: Storage) -> list[Home]:
     """The devices of this process that hold a part, each with what it holds."""
-    here, devices = jax.process_index(), [inventory.resolve(device) for device in held.mesh.devices]
+    here = jax.process_index()
     if held.is_local:
+        player = inventory.player(held.mesh)
         pieces = tuple((axis, (0, held.layout.sizes[axis])) for axis in held.lead)
-        everything = Home(devices[0], tuple((0, size) for size in held.shape), pieces)
-        return [everything] if devices[0].process_index == here else []
-    found = []
+        return [Home(player, tuple((0, size) for size in held.shape), pieces)] if player.process_index == here else []
+    devices, found = [inventory.resolve(device) for device in held.mesh.devices], []
     for device, where in zip(devices, held.layout.positions(), strict=True):
         if device.process_index == here:
             pieces = tuple((axis, (where[axis], where[axis] + 1)) for axis in held.lead)

@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 
-from lamina.engine import compat
+from lamina.engine import compat, watching
 from lamina.errors import CheckpointError, with_fix
 
 TIMEOUT = "LAMINA_CHECKPOINT_TIMEOUT"
@@ -78,6 +78,8 @@ class Meeting:
         patience = float(os.environ.get(TIMEOUT, "600"))
         end = time.monotonic() + patience
         while True:
+            if watching.current is not None:
+                watching.current.check()  # a process that died: ProcessError
             try:
                 return client.blocking_key_value_get(key, int(1000 * _POLL))
             except Exception as error:

@@ -33,9 +33,9 @@ class Family:
 def tensor_family(array: Any, held: Storage) -> Family:
     """The shards of a Tensor whose layout JAX can say."""
     if compat.is_tracer(array):
-        return Family(array, held.mesh, held.spec, lambda: whole.cut(array, held))
+        return Family(array, held.mesh, held.sharding.spec, lambda: whole.cut(array, held))
     array = held.home(array)
-    return Family(array, held.mesh, held.spec, lambda: families.singles(array, inventory.jax_mesh(held.mesh)))
+    return Family(array, held.mesh, held.sharding.spec, lambda: families.singles(array, inventory.jax_mesh(held.mesh)))
 
 
 def result_family(array: Any, mesh: DeviceMesh, spec: Any, shape: tuple[int, ...]) -> Family:

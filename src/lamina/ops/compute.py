@@ -151,10 +151,10 @@ def _asked(name: str, asked: Any, mesh: DeviceMesh, shape: tuple[int, ...]) -> S
     """The storage that an `out_sharding` asks for."""
     if isinstance(asked, DeviceMapping):
         if asked.mesh != mesh:
-            fact = f"{name}(out_sharding={asked!r}): the operands lie on {mesh!r}"
+            fact = f"out_sharding={asked!r} is on another mesh than the operands, {mesh!r}"
             raise LayoutError(with_fix(fact, "give a mapping on their mesh, or dim specs"))
         return storage(mesh, asked.layout(len(shape)), shape)
-    return storage(mesh, asked_layout(f"{name}(out_sharding)", shape, None, mesh, asked, None, ()), shape)
+    return storage(mesh, asked_layout(name, shape, None, mesh, asked, None, (), "out_sharding"), shape)
 
 
 @lru_cache(maxsize=8192, typed=True)

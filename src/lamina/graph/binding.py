@@ -142,7 +142,9 @@ class Binding:
             self._match(Shape(distributed.shape), held.shape, where)
         for number, shape in zip(numbers, local_shapes(held.shape, held.layout), strict=True):
             self._check(number, shape, t.dtype, where)
-        return _members if held.is_plain and not held.is_local else _shards
+        if held.is_plain and not held.is_local:
+            return _members
+        return _one if held.is_plain and held.mesh.is_single else _shards
 
     def _whole(self, value: Any, numbers: tuple[int, ...], kind: DistributedType, where: str) -> Any:
         """All of a distributed value: from the host, or from wherever JAX has it."""
@@ -213,6 +215,10 @@ def _list(argument: Sequence[Any]) -> list[Any]:
 def _members(t: Tensor) -> list[Any]:
     family = tensor_family(t._array, t._held)
     return [Member(family, i) for i in range(t._held.mesh.num_devices)]
+
+
+def _one(t: Tensor) -> list[Any]:
+    return [t._array]
 
 
 def _shards(t: Tensor) -> list[Any]:

@@ -14,6 +14,7 @@ import numpy as np
 from lamina.engine import compat, inventory, transfer
 from lamina.errors import LaminaError, LayoutError, TransformError, explained, with_fix
 from lamina.graph.binding import Binding, signature, storage_of, unknown_device
+from lamina.graph.buffers import copied
 from lamina.graph.devices import as_device
 from lamina.graph.graph import Graph
 from lamina.graph.held import Member, in_program, is_inside_jit
@@ -252,7 +253,7 @@ def _donated(lowered: Lowered, found: Sequence[Stage]) -> dict[int, frozenset[in
 
 def _own(t: Tensor) -> Tensor:
     """A copy of what a buffer holds, too: the next run may overwrite that."""
-    return Tensor(t._array.copy(), t._held)
+    return Tensor(copied(t._array), t._held)
 
 
 def _array(held: Any) -> Any:

@@ -51,6 +51,7 @@ def block_length(size: int, count: int, unit: int) -> int:
 def numbers(runs: Runs) -> np.ndarray:
     """For each entry of the result: which of the operand's it is, or -1.
 
+    >>> from lamina.rules.rows import Run
     >>> numbers((Run(3, -1, 2), Run(-1, 0, 1), Run(0, 1, 3, each=2))).tolist()
     [3, 2, -1, 0, 0, 1]
     """
@@ -62,6 +63,7 @@ def numbers(runs: Runs) -> np.ndarray:
 def route(sizes: tuple[int, ...], runs: Runs, blocks: int, units: Units = (1, 1)) -> Route:
     """The messages, in rounds, and the tables.
 
+    >>> from lamina.rules.rows import Run
     >>> shifted = route((8,), (Run(1, 1, 7), Run(0, 1, 1)), 4)  # two entries each, rolled by one
     >>> shifted.rounds[0].pairs, shifted.rounds[0].rows.tolist(), shifted.rows[0].tolist()
     (((0, 3), (1, 0), (2, 1), (3, 2)), [[0], [0], [0], [0]], [1, 2])

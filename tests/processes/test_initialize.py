@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import socket
 import subprocess
 import sys
 
@@ -32,6 +35,14 @@ def ended(process: subprocess.Popen) -> list[str]:
 def free_port() -> int:
     with Reserved() as reserved:
         return reserved.port
+
+
+def job_with_a_free_port() -> int:
+    """The number of a SLURM job for which JAX chooses a port that is free: 61440 and the last 12 bits of the number."""
+    for job in range(os.getpid() % 4096, 8192):
+        with contextlib.suppress(OSError), socket.create_server(("", 61440 + job % 4096)):
+            return job
+    raise AssertionError("no port is free")
 
 
 @pytest.mark.processes
@@ -88,6 +99,32 @@ def test_devices_that_were_used():
     said = ended(started(free_port(), 2, 0, "used"))
     assert said[0] == "initialize(): JAX's devices were used already, so no other processes can join them"
     assert said[1].startswith("  fix: call lamina.initialize before anything that needs a device: jax.devices()")
+
+
+def together(command: list[str], settings: list[dict[str, str]]) -> list[list[str]]:
+    """What the processes say that a cluster starts with these variables each."""
+    processes = [
+        subprocess.Popen(command, env=environment(**own), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for own in settings
+    ]
+    return [ended(process) for process in processes]
+
+
+@pytest.mark.processes
+def test_as_slurm_starts_them():
+    job = {"JOB_ID": str(job_with_a_free_port()), "STEP_NODELIST": "localhost", "NTASKS": "2"}
+    own = [{"PROCID": str(rank), "LOCALID": str(rank)} for rank in range(2)]
+    settings = [{f"SLURM_{name}": value for name, value in {**job, **one}.items()} for one in own]
+    assert together([sys.executable, str(PROGRAMS / "anywhere.py")], settings) == [["64.0"], ["64.0"]]
+
+
+@pytest.mark.processes
+def test_as_kubernetes_starts_them():
+    """The command of the Job in docs/cluster.md."""
+    command = f"LAMINA_PROCESS=$JOB_COMPLETION_INDEX exec {sys.executable} {PROGRAMS / 'anywhere.py'}"
+    common = {"LAMINA_COORDINATOR": f"localhost:{free_port()}", "LAMINA_PROCESSES": "2"}
+    settings = [{**common, "JOB_COMPLETION_INDEX": str(rank)} for rank in range(2)]
+    assert together(["sh", "-c", command], settings) == [["64.0"], ["64.0"]]
 
 
 # -- who this process is ----------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from lamina.engine.storage import Storage
 from lamina.errors import LayoutError, with_fix
 from lamina.ops import implicit
 from lamina.ops.compute import one_mesh
-from lamina.ops.spmd import asked_storage, is_mapping
+from lamina.ops.local import asked_storage, is_mapping
 from lamina.sharding import DeviceMesh, Layout
 from lamina.tensors import Tensor
 

@@ -28,6 +28,7 @@ SUITES: dict[str, Suite] = {
     "checkpoint": Suite("save and load beside numpy's files and orbax"),
     "eager": Suite("every reshard of one process beside jax.device_put and jax.jit"),
     "train": Suite("a jitted train step beside the same model in plain jax.jit"),
+    "graph": Suite("executing graphs beside the same programs in JAX"),
     "host": Suite("host memory to devices beside one jax.device_put", devices=0, module="benchmarks.host_transfer"),
 }
 

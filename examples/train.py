@@ -4,6 +4,7 @@
     python examples/train.py --mesh dp=2,tp=4                 over 8 devices: 2 groups share the batch, 4 the weights
     python examples/train.py --mesh dp=2,tp=4 --simulated     the same numbers from one device
     python examples/train.py --checkpoint run                 goes on where it stopped, on this mesh or another
+    lamina launch -n 2 examples/train.py --mesh dp=2          in two processes
 
 The model is written once, for whole tensors. `LAYOUTS` says how each weight lies, `STREAM` how what flows between the
 layers does, and that is all there is to parallelism here: data parallel over `dp`, tensor and sequence parallel over
@@ -24,6 +25,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import lamina
@@ -183,7 +185,9 @@ def mesh_of(sizes: dict[str, int], simulated: bool) -> lamina.DeviceMesh:
     if simulated:
         device = lamina.Accelerator(0) if lamina.accelerator_count() else lamina.CPU(0)
         return lamina.DeviceMesh.simulated(shape, names, device)
-    jax.config.update("jax_num_cpu_devices", prod(shape))
+    lamina.initialize()  # joins the other processes, if `lamina launch` has started some
+    if not jax.distributed.is_initialized():
+        jax.config.update("jax_num_cpu_devices", prod(shape))
     return lamina.DeviceMesh.create(shape, names)
 
 
@@ -212,8 +216,10 @@ def main() -> None:
     state = started(initial(config, len(characters), mesh))
     if arguments.checkpoint and lamina.latest(arguments.checkpoint) is not None:
         state = lamina.load(arguments.checkpoint, state)  # each device reads its own blocks
-    print(f"{weight_count(state):,} weights on {mesh!r}; {len(text):,} characters; from step {int(state['step'])}")
-    with Progress(*COLUMNS, TimeRemainingColumn()) as progress:
+    first, silent = int(state["step"]), jax.process_index() > 0
+    if not silent:
+        print(f"{weight_count(state):,} weights on {mesh!r}; {len(text):,} characters; from step {first}")
+    with Progress(*COLUMNS, TimeRemainingColumn(), console=Console(quiet=silent)) as progress:
         run(state, text, config, mesh, arguments, progress)
 
 

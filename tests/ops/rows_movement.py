@@ -33,6 +33,7 @@ MOVEMENT = (
     _with("reshape", WIDE, (6, 4)),
     _with("reshape", Operand((4, 6)), (2, -1, 3), case="cut"),
     _with("reshape", Operand((4, 6)), (6, 4), case="across"),
+    _with("reshape", Operand((5, 2, 2)), (2, 10), case="uneven"),
     _with("ravel", X),
     _with("transpose", WIDE, (2, 0, 1)),
     _with("matrix_transpose", WIDE),

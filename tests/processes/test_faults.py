@@ -11,7 +11,7 @@ from tests.processes.launching import Launched, launched, of_this_suite
 
 pytestmark = pytest.mark.processes
 
-TIMEOUT = 6.0
+TIMEOUT = 10.0  # a busy machine may well keep a process from beating for some seconds
 MOMENTS = ["before", "during", "after"]
 
 
@@ -89,7 +89,7 @@ def test_a_process_that_is_stopped(victim):
 def test_a_process_that_never_comes():
     done = failing("loop", 1, processes=2)
     seconds, error = learnt(done, 0)
-    assert re.match(r"process 1 \(pid \d+ on .*\) doesn't come, while process 0 has waited \d s for", error)
+    assert re.match(r"process 1 \(pid \d+ on .*\) doesn't come, while process 0 has waited \d+ s for", error)
     assert "its last was [x=4] x,- → [x=4] -,x of float32[64,64]" in error
     assert "fix: let it come here sooner, or set a longer" in error
     assert seconds < TIMEOUT

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import socket
 import subprocess
 import sys
 
@@ -15,8 +18,11 @@ from tests.processes.launching import PROGRAMS, environment, without_gloo
 NOTHING: dict = {}
 
 
-def started(port: int, count: int, rank: int, *what: str) -> subprocess.Popen:
-    command = [sys.executable, str(PROGRAMS / "joins.py"), *map(str, (port, count, rank)), *what]
+ENOUGH, SHORT = 60, 8  # seconds in which all come, and in which some don't
+
+
+def started(port: int, count: int, rank: int, *what: str, timeout: int = ENOUGH) -> subprocess.Popen:
+    command = [sys.executable, str(PROGRAMS / "joins.py"), *map(str, (port, count, rank, timeout)), *what]
     return subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -29,6 +35,14 @@ def ended(process: subprocess.Popen) -> list[str]:
 def free_port() -> int:
     with Reserved() as reserved:
         return reserved.port
+
+
+def job_with_a_free_port() -> int:
+    """The number of a SLURM job for which JAX chooses a port that is free: 61440 and the last 12 bits of the number."""
+    for job in range(os.getpid() % 4096, 8192):
+        with contextlib.suppress(OSError), socket.create_server(("", 61440 + job % 4096)):
+            return job
+    raise AssertionError("no port is free")
 
 
 @pytest.mark.processes
@@ -45,10 +59,10 @@ def test_joining_and_parting():
 @pytest.mark.processes
 def test_who_is_late_is_named():
     port = free_port()
-    processes = [started(port, 4, rank) for rank in (0, 2)]
+    processes = [started(port, 4, rank, timeout=SHORT) for rank in (0, 2)]
     for process in processes:
         assert ended(process) == [
-            "initialize(): of 4 processes these didn't come within 4 s: 1, 3",
+            "initialize(): of 4 processes these didn't come within 8 s: 1, 3",
             "  fix: start all of them, or set a longer timeout",
         ]
 
@@ -56,8 +70,8 @@ def test_who_is_late_is_named():
 @pytest.mark.processes
 def test_nobody_there():
     port = free_port()
-    assert ended(started(port, 2, 1)) == [
-        f"initialize(): process 0 doesn't answer at 127.0.0.1:{port} within 4 s",
+    assert ended(started(port, 2, 1, timeout=3)) == [
+        f"initialize(): process 0 doesn't answer at 127.0.0.1:{port} within 3 s",
         "  fix: start it, check the address and the firewall, or set a longer timeout",
     ]
 
@@ -65,11 +79,11 @@ def test_nobody_there():
 @pytest.mark.processes
 def test_two_with_one_id_and_another_count():
     port = free_port()
-    processes = [started(port, count, rank) for count, rank in [(3, 0), (3, 1), (3, 1), (2, 1)]]
+    processes = [started(port, count, rank, timeout=SHORT) for count, rank in [(3, 0), (3, 1), (3, 1), (2, 1)]]
     said = [ended(process)[0] for process in processes]
     assert said[3] == "initialize(): process 1 was started as one of 2 processes, process 0 as one of 3"
     assert "initialize(): two processes say that they are process 1: pid " in max(said[1:3])
-    assert said[0] == min(said[1:3]) == "initialize(): of 3 processes these didn't come within 4 s: 2"
+    assert said[0] == min(said[1:3]) == "initialize(): of 3 processes these didn't come within 8 s: 2"
 
 
 @pytest.mark.processes
@@ -85,6 +99,32 @@ def test_devices_that_were_used():
     said = ended(started(free_port(), 2, 0, "used"))
     assert said[0] == "initialize(): JAX's devices were used already, so no other processes can join them"
     assert said[1].startswith("  fix: call lamina.initialize before anything that needs a device: jax.devices()")
+
+
+def together(command: list[str], settings: list[dict[str, str]]) -> list[list[str]]:
+    """What the processes say that a cluster starts with these variables each."""
+    processes = [
+        subprocess.Popen(command, env=environment(**own), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for own in settings
+    ]
+    return [ended(process) for process in processes]
+
+
+@pytest.mark.processes
+def test_as_slurm_starts_them():
+    job = {"JOB_ID": str(job_with_a_free_port()), "STEP_NODELIST": "localhost", "NTASKS": "2"}
+    own = [{"PROCID": str(rank), "LOCALID": str(rank)} for rank in range(2)]
+    settings = [{f"SLURM_{name}": value for name, value in {**job, **one}.items()} for one in own]
+    assert together([sys.executable, str(PROGRAMS / "anywhere.py")], settings) == [["64.0"], ["64.0"]]
+
+
+@pytest.mark.processes
+def test_as_kubernetes_starts_them():
+    """The command of the Job in docs/cluster.md."""
+    command = f"LAMINA_PROCESS=$JOB_COMPLETION_INDEX exec {sys.executable} {PROGRAMS / 'anywhere.py'}"
+    common = {"LAMINA_COORDINATOR": f"localhost:{free_port()}", "LAMINA_PROCESSES": "2"}
+    settings = [{**common, "JOB_COMPLETION_INDEX": str(rank)} for rank in range(2)]
+    assert together(["sh", "-c", command], settings) == [["64.0"], ["64.0"]]
 
 
 # -- who this process is ----------------------------------------------------------------------------------------------

@@ -48,8 +48,25 @@ def test_reads_and_parts(processes):
     assert all(done.said(rank)[-1] == "read everything" for rank in range(processes))
 
 
-def test_the_demo_runs_unchanged():
-    demo = Path(__file__).parent.parent.parent / "examples" / "demo.py"
-    done = launched_well(demo, processes=2, options=["--devices-per-process", "4"], XLA_FLAGS=FAST_COMPILE)
+@pytest.mark.exhaustive(keep=1000)
+@pytest.mark.parametrize(
+    ("example", "says"),
+    [
+        (["demo.py"], "results matched numpy"),
+        (["train.py", "--mesh", "dp=2,tp=4", "--steps", "3"], "3/3 loss 4."),
+    ],
+    ids=["demo", "train"],
+)
+def test_the_examples_run_unchanged(example, says):
+    program = Path(__file__).parent.parent.parent / "examples" / example[0]
+    options = ["--devices-per-process", "4"]
+    done = launched_well(program, *example[1:], processes=2, options=options, limit=300, XLA_FLAGS=FAST_COMPILE)
     for rank in range(2):
-        assert "results matched numpy" in done.said(rank)[-1]
+        assert says in "\n".join(done.said(rank)[-3:])
+
+
+def test_graphs():
+    """Per-device graphs over the devices of two processes."""
+    options = ["--devices-per-process", "2"]
+    done = launched_well("graphs", processes=2, options=options, limit=300, XLA_FLAGS=FAST_COMPILE)
+    assert [done.said(rank)[-1] for rank in range(2)] == ["graphs are right"] * 2

@@ -29,6 +29,7 @@ LAST_WORDS = 60  # lines
 GRACE = 5.0  # seconds until SIGTERM, and from there to SIGKILL
 POLL = 0.02
 FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+SIGTERM, SIGKILL = signal.SIGTERM, signal.SIGKILL
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -47,9 +48,14 @@ class Running:
 
     task: Task
     process: subprocess.Popen
-    was_ended: bool = False  # by us
+    told: set[int] = field(default_factory=set)  # the signals that we sent to end it
     words: deque[str] = field(default_factory=lambda: deque(maxlen=LAST_WORDS))
     readers: list[threading.Thread] = field(default_factory=list)
+
+    @property
+    def was_ended(self) -> bool:
+        """Did it end by a signal of ours?"""
+        return self.process.returncode is not None and -self.process.returncode in self.told & {SIGTERM, SIGKILL}
 
     @property
     def code(self) -> int | None:
@@ -126,14 +132,14 @@ class Supervisor:
         late = now - self._ending_since
         moment = 0.0 if self.told is not None else self.grace
         if late > moment + self.grace:
-            self._send(signal.SIGKILL)
+            self._send(SIGKILL)
         elif late > moment and self.told is None:
-            self._send(signal.SIGTERM)
+            self._send(SIGTERM)
 
     def _send(self, number: int) -> None:
         for running in self.running:
             if running.process.returncode is None:
-                running.was_ended |= number in (signal.SIGTERM, signal.SIGKILL)
+                running.told.add(number)
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(running.process.pid, number)
 

@@ -94,8 +94,7 @@ def computed(computation: Computation) -> Callable[..., tuple]:
         return compiled
 
     def guarded(*arrays: Any) -> tuple:
-        eager = not alone and not any(map(compat.is_tracer, arrays))
-        found = watching.run(watching.ranks_of(mesh), computation, compiled, *arrays) if eager else compiled(*arrays)
+        found = compiled(*arrays) if alone else watching.on(mesh, computation, compiled, *arrays)
         if not unguarded and not compat.is_tracer(found[0]):
             queue_guard(found[0])
         return found

@@ -3,20 +3,27 @@
 A *family* is one array per device of a mesh, all of one shape; as one `jax.Array` it is their concatenation along the
 first dim, split over all axes of the mesh.  `assemble` and `disassemble` are JAX primitives, so that what is computed
 from them can be differentiated and mapped; inside `jax.jit` they are a concatenation and a split.
+
+Over several processes every process has all values; one on a device of another process is an array without data here
+(see `elsewhere`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from lamina.engine import compat
+from lamina.engine import compat, crossing_processes, inventory, watching
 from lamina.engine.compat import Primitive, ad, batching, mlir
+from lamina.engine.storage import whole
+from lamina.sharding import DeviceMesh
 
 _assemble = Primitive("lamina_assemble")
 _disassemble = Primitive("lamina_disassemble")
@@ -30,10 +37,16 @@ def family_sharding(mesh: Any) -> NamedSharding:
 
 def assemble(parts: Sequence[Any], mesh: Any) -> Any:
     """The parts, one per device of JAX's mesh, row-major, as one array; scalars become vectors of one."""
-    parts = [part.reshape(1) if part.ndim == 0 else part for part in parts]
+    parts = [_vector(part) if part.ndim == 0 else part for part in parts]
     if not any(map(compat.is_tracer, parts)):
         return _assembled(parts, mesh)
     return lax.with_sharding_constraint(_assemble.bind(*parts, mesh=mesh), family_sharding(mesh))
+
+
+def _vector(part: Any) -> Any:
+    if compat.is_tracer(part) or is_here(device := next(iter(part.devices()))):
+        return part.reshape(1)
+    return elsewhere((1,), part.dtype, device)
 
 
 def disassemble(array: Any, mesh: Any) -> list[Any]:
@@ -44,7 +57,20 @@ def disassemble(array: Any, mesh: Any) -> list[Any]:
 def singles(array: Any, mesh: Any) -> list[Any]:
     """What each device of the mesh holds of a concrete array, row-major: one `jax.Array` each."""
     held = {next(iter(part.devices())): part for part in compat.single_arrays(array)}
-    return [held[device] for device in mesh.devices.flat]
+    if len(held) == mesh.devices.size:
+        return [held[device] for device in mesh.devices.flat]
+    shape = array.sharding.shard_shape(array.shape)
+    return [held[d] if d in held else elsewhere(shape, array.dtype, d) for d in mesh.devices.flat]
+
+
+def is_here(device: Any) -> bool:
+    """Is it a device of this process?"""
+    return device.process_index == jax.process_index()
+
+
+def elsewhere(shape: Sequence[int], dtype: Any, device: Any) -> Any:
+    """What this process has of a value on a device of another one: its shape, its dtype, its place."""
+    return jax.make_array_from_single_device_arrays(tuple(shape), SingleDeviceSharding(device), [], dtype=dtype)
 
 
 def at(x: Any, device: Any) -> Any:
@@ -55,8 +81,28 @@ def at(x: Any, device: Any) -> Any:
     there = home.devices()
     if there == {device}:
         return x
-    source = SingleDeviceSharding(next(iter(there))) if len(there) == 1 else home.sharding
-    return jax.device_put(x, SingleDeviceSharding(device), src=source if compat.is_tracer(x) else None)
+    source = next(iter(there))
+    if len(there) == 1 and not (is_here(source) and is_here(device)):
+        return _between_processes(x, source, device)
+    sharding = SingleDeviceSharding(source) if len(there) == 1 else home.sharding
+    return jax.device_put(x, SingleDeviceSharding(device), src=sharding if compat.is_tracer(x) else None)
+
+
+def _between_processes(x: Any, source: Any, device: Any) -> Any:
+    """The same where the two devices aren't both this process's own; only the processes of the two work."""
+    shape = x.shape
+    if not (is_here(source) or is_here(device)) or source.process_index == device.process_index:
+        return elsewhere(shape, x.dtype, device)
+    if not x.size:
+        return (
+            jax.device_put(np.zeros(shape, x.dtype), device) if is_here(device) else elsewhere(shape, x.dtype, device)
+        )
+    here, there = (DeviceMesh.single(inventory.name_of(end)) for end in (source, device))
+    if not shape:
+        x = x.reshape(1) if is_here(source) else elsewhere((1,), x.dtype, source)
+    move = partial(crossing_processes.move, here=whole(here, x.shape), there=whole(there, x.shape))
+    found = watching.run(watching.ranks_of(here, there), f"{source} → {device}", move, x)
+    return found[0].reshape(shape) if found else elsewhere(shape, x.dtype, device)
 
 
 def spread(x: Any, sharding: Any, home: Any) -> Any:
@@ -72,7 +118,8 @@ def _run_assemble(*parts: Any, mesh: Any) -> Any:
 def _assembled(parts: Sequence[Any], mesh: Any) -> Any:
     shape = (len(parts) * parts[0].shape[0], *parts[0].shape[1:])
     homes = [at(part, device) for part, device in zip(parts, mesh.devices.flat, strict=True)]
-    return jax.make_array_from_single_device_arrays(shape, family_sharding(mesh), homes)
+    mine = [part for part, device in zip(homes, mesh.devices.flat, strict=True) if is_here(device)]
+    return jax.make_array_from_single_device_arrays(shape, family_sharding(mesh), mine, dtype=parts[0].dtype)
 
 
 @_disassemble.def_impl

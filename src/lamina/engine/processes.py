@@ -98,6 +98,8 @@ def initialize(
         _check_unused()
         line = _roll_call(asked)
         _join(asked)
+        # A forked child (a data loader's, say) would keep the connection open, and hide that this process died.
+        os.register_at_fork(after_in_child=line.close)
         session = Session(line, asked.rank, asked.count, asked.timeout)
         watching.watch(session)
         _joined = asked, Exit(session)

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import SingleDeviceSharding
 
 from lamina.engine import compat, inventory, pipeline, watching, whole
 from lamina.engine.blocks import identity
@@ -90,15 +91,14 @@ def place_stacked(inputs: Sequence[np.ndarray], devices: Sequence[Device], axis:
     >>> [x.shape for x in place_stacked([a, a], [CPU(0), CPU(1)], 0)]
     [(2, 2, 3), (2, 2, 3)]
     """
-    homes = [inventory.resolve(device) for device in devices]
     dtype = jax.dtypes.canonicalize_dtype(inputs[0].dtype)
-    pieces = [np.split(value[None], len(homes), axis=axis + 1) for value in inputs]
+    pieces = [np.split(value[None], len(devices), axis=axis + 1) for value in inputs]
     loads = []
-    for i, home in enumerate(homes):
+    for i, device in enumerate(devices):
         views = [cut[i] for cut in pieces]
         parts = tuple(((j, *(0,) * (view.ndim - 1)), view) for j, view in enumerate(views))
-        loads.append(Load((len(views), *views[0].shape[1:]), dtype, parts, home))
-    return [_read(array, device) for array, device in zip(pipeline.send(loads), devices, strict=True)]
+        loads.append(Load((len(views), *views[0].shape[1:]), dtype, parts, inventory.resolve(device)))
+    return _sent(loads)
 
 
 def place_each(values: Sequence[np.ndarray], dtypes: Sequence[Any], devices: Sequence[Device]) -> list[Any]:
@@ -109,8 +109,23 @@ def place_each(values: Sequence[np.ndarray], dtypes: Sequence[Any], devices: Seq
     'int8'
     """
     homes = [inventory.resolve(device) for device in devices]
-    loads = [Load.of(*one) for one in zip(values, map(jax.numpy.dtype, dtypes), homes, strict=True)]
-    return [_read(array, device) for array, device in zip(pipeline.send(loads), devices, strict=True)]
+    return _sent([Load.of(*one) for one in zip(values, map(jax.numpy.dtype, dtypes), homes, strict=True)])
+
+
+def _sent(loads: Sequence[Load]) -> list[Any]:
+    """The loads on their devices; what belongs to another process is sent there by that one."""
+    here = [load.device.process_index == jax.process_index() for load in loads]
+    sent = iter(pipeline.send([load for load, is_mine in zip(loads, here, strict=True) if is_mine]))
+    return [_arrived(next(sent), load) if is_mine else _absent(load) for load, is_mine in zip(loads, here, strict=True)]
+
+
+def _absent(load: Load) -> Any:
+    there = SingleDeviceSharding(load.device)
+    return jax.make_array_from_single_device_arrays(load.shape, there, [], dtype=load.dtype)
+
+
+def _arrived(array: Any, load: Load) -> Any:
+    return array if load.device.platform == "cpu" else watching.ready(array)
 
 
 def _read(array: Any, device: Device) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from lamina.engine import agreement, inventory
+from lamina.engine import agreement, compat, inventory
 from lamina.engine.leaving import SECONDS_TO_LEARN
 from lamina.engine.watchdog import Ranks, Session
 from lamina.errors import ProcessError
@@ -37,6 +37,13 @@ def run(ranks: Ranks, what: Any, program: Callable[..., Any], *arrays: Any) -> A
         return program(*arrays)
     with _waits(current, ranks):
         return program(*arrays)
+
+
+def on(mesh: DeviceMesh, what: Any, program: Callable[..., Any], *arrays: Any) -> Any:
+    """The result of a program over a mesh, watched; a traced one isn't run here."""
+    if current is None or any(map(compat.is_tracer, arrays)):
+        return program(*arrays)
+    return run(ranks_of(mesh), what, program, *arrays)
 
 
 def starting(ranks: Ranks, what: Any, *arrays: Any) -> bool:

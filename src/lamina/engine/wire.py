@@ -18,6 +18,7 @@ from lamina.engine.hub import Hub, Letters, Message
 
 TICK = 0.25
 GREETING = "lamina"
+LONGEST = 1 << 20  # bytes of a message
 
 
 class Line:
@@ -114,6 +115,8 @@ class Server:
         self.selector.register(connection, selectors.EVENT_READ)
 
     def _read(self, connection: socket.socket) -> None:
+        if connection not in self.ranks:  # closed since it was seen to be readable
+            return
         try:
             data = connection.recv(1 << 16)
         except OSError:
@@ -121,7 +124,11 @@ class Server:
         if not data:
             self._lost(connection)
             return
-        *lines, self.buffers[connection] = (self.buffers[connection] + data).split(b"\n")
+        *lines, rest = (self.buffers[connection] + data).split(b"\n")
+        if len(rest) > LONGEST:  # nobody who speaks to the hub says that much
+            self._lost(connection)
+            return
+        self.buffers[connection] = rest
         for line in lines:
             self._hear(connection, line)
 
@@ -137,14 +144,15 @@ class Server:
             hello: Any = json.loads(line)
             if hello["kind"] != GREETING:
                 raise ValueError(hello)
+            rank, count, name = int(hello["rank"]), int(hello["count"]), str(hello["name"])
         except (ValueError, KeyError, TypeError):  # somebody else's port scan
             self._close(connection)
             return
-        if why := self.hub.enroll(hello["rank"], hello["count"], hello["name"]):
+        if why := self.hub.enroll(rank, count, name):
             _send(connection, {"kind": "refused", "why": why})
             self._close(connection)
             return
-        self.ranks[connection] = hello["rank"]
+        self.ranks[connection] = rank
         if not self.hub.missing:
             self._start()
 

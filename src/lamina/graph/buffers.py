@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from lamina.engine import transfer
+from lamina.engine import compat, transfer
 from lamina.engine.storage import whole
 from lamina.graph.devices import as_device
 from lamina.sharding import CPU, DeviceMesh
@@ -31,12 +31,12 @@ class Buffer:
 
     def __init__(self, content: Any, device: Any = None):
         if isinstance(content, Tensor):
-            self.value = Tensor(content._array.copy(), content._held)
+            self.value = Tensor(copied(content._array), content._held)
             return
         home = as_device(CPU(0) if device is None else device, "Buffer(device)")
         data = np.asarray(content) if isinstance(content, jax.Array) else host_array(content, "Buffer")
         held = whole(DeviceMesh.single(home), data.shape)
-        self.value = Tensor(transfer.place(data, held).copy(), held)  # in XLA's own memory: numpy's can't be reused
+        self.value = Tensor(copied(transfer.place(data, held)), held)  # in XLA's own memory: numpy's can't be reused
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -52,3 +52,8 @@ class Buffer:
 
     def __repr__(self) -> str:
         return f"Buffer({self.dtype.name}{list(self.shape)} on {', '.join(map(repr, self.value.mesh.devices))})"
+
+
+def copied(array: Any) -> Any:
+    """The same in memory of its own; what lies in another process is that one's to copy."""
+    return array.copy() if compat.single_arrays(array) else array

@@ -33,9 +33,9 @@ class Family:
 def tensor_family(array: Any, held: Storage) -> Family:
     """The shards of a Tensor whose layout JAX can say."""
     if compat.is_tracer(array):
-        return Family(array, held.mesh, held.spec, lambda: whole.cut(array, held))
+        return Family(array, held.mesh, held.sharding.spec, lambda: whole.cut(array, held))
     array = held.home(array)
-    return Family(array, held.mesh, held.spec, lambda: families.singles(array, inventory.jax_mesh(held.mesh)))
+    return Family(array, held.mesh, held.sharding.spec, lambda: families.singles(array, inventory.jax_mesh(held.mesh)))
 
 
 def result_family(array: Any, mesh: DeviceMesh, spec: Any, shape: tuple[int, ...]) -> Family:
@@ -49,9 +49,15 @@ def result_family(array: Any, mesh: DeviceMesh, spec: Any, shape: tuple[int, ...
             parts = families.disassemble(array, there)
         else:
             parts = whole.cut(array, _storage_of(array, mesh, spec))
-        return parts if shape else [part.reshape(()) for part in parts]
+        return parts if shape else [_scalar(part) for part in parts]
 
     return Family(array, mesh, spec, split)
+
+
+def _scalar(part: Any) -> Any:
+    if compat.is_tracer(part) or families.is_here(device := next(iter(part.devices()))):
+        return part.reshape(())
+    return families.elsewhere((), part.dtype, device)
 
 
 def _storage_of(array: Any, mesh: DeviceMesh, spec: Any) -> Storage:
@@ -80,6 +86,12 @@ def on_device(held: Any, kind: TensorType, device: Device) -> Any:
     if isinstance(x, np.ndarray):
         return transfer.place_each([x], [kind.dtype], [device])[0]
     return families.at(x, inventory.resolve(device))
+
+
+def absent(kind: TensorType) -> Any:
+    """A value on a device of another process."""
+    assert kind.device is not None
+    return families.elsewhere(kind.shape, jnp.dtype(kind.dtype), inventory.resolve(kind.device))
 
 
 def in_program(held: Any, kind: TensorType) -> Any:

@@ -13,9 +13,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from lamina.engine import compat, families, inventory, transfer
+from lamina.engine import compat, families, inventory, transfer, watching
 from lamina.engine.programs import guarded
-from lamina.graph.held import Member, in_program, on_device, part_of, result_family
+from lamina.graph.held import Member, absent, in_program, on_device, part_of, result_family
 from lamina.graph.lower import Instruction, Lowered
 from lamina.graph.nodes import Collective, Local
 from lamina.graph.stages import Move, Region, Segment, Stage
@@ -67,6 +67,9 @@ class SegmentProgram:
 
     def run(self, env: Env, placed: bool, donate: bool) -> None:
         device = self.stage.device
+        if placed and not families.is_here(inventory.resolve(device)):
+            env.update((n, absent(self.types[n])) for n in self.stage.outputs)
+            return
         arrays = [
             on_device(env[n], self.types[n], device) if placed else in_program(env[n], self.types[n])
             for n in self.stage.inputs
@@ -90,15 +93,20 @@ class RegionProgram:
     ):
         self.stage, self.types, self.mesh = stage, lowered.types, mesh
         self.there = inventory.jax_mesh(mesh)
+        self.name = "a region of a graph: " + ", ".join(one.name for one in stage.body)
         self.stacked = families.family_sharding(self.there).spec
         self.out_specs = tuple(specs.get(row[0], self.stacked) for row in stage.outputs)
         self.donate = tuple(i for i, row in enumerate(stage.inputs) if set(row) <= donated)
         self._known: dict[tuple[Any, ...], Callable[..., Any]] = {}
 
     def run(self, env: Env, placed: bool, donate: bool) -> None:
+        if placed and not watching.is_here(self.mesh):
+            env.update((n, absent(self.types[n])) for row in self.stage.outputs for n in row)
+            return
         rows = [self._row(row, env, placed) for row in self.stage.inputs]
         specs = tuple(spec for _, spec in rows)
-        found = self._program(specs, donate and bool(self.donate))(*(array for array, _ in rows))
+        program = self._program(specs, donate and bool(self.donate))
+        found = watching.on(self.mesh, self.name, program, *(array for array, _ in rows))
         if placed and not compat.is_tracer(found[0]):
             guarded(found[0])
         for row, array, spec in zip(self.stage.outputs, found, self.out_specs, strict=True):
@@ -163,6 +171,9 @@ class MoveProgram:
             device = self.types[number].device
             assert device is not None
             parts = [self._part(env, j, box, device, placed) for j, box in self.sent[i]]
+            if placed and not families.is_here(inventory.resolve(device)):
+                env[number] = absent(self.types[number])
+                continue
             is_all = len(parts) == 1 and self.one.name != "shard_and_stack"
             env[number] = parts[0] if is_all else self.arrive[i](parts)
 
@@ -171,11 +182,13 @@ class MoveProgram:
         return self.one.attributes["axis"]
 
     def _in_host_memory(self, env: Env) -> list[np.ndarray] | None:
-        """The inputs as numpy sees them, if it can without copying."""
+        """The inputs as numpy sees them, if it can without copying, in every process."""
         found = []
+        alone = jax.process_count() == 1
         for number in self.one.inputs:
             x = part_of(env[number])
-            if compat.is_tracer(x) or not (isinstance(x, np.ndarray) or isinstance(self.types[number].device, CPU)):
+            is_host = isinstance(x, np.ndarray) or (alone and isinstance(self.types[number].device, CPU))
+            if compat.is_tracer(x) or not is_host:
                 return None
             found.append(np.asarray(x))
         return found
@@ -195,6 +208,8 @@ class MoveProgram:
 def _cut(x: Any, box: tuple[slice, ...]) -> Any:
     at = tuple((s.start, s.stop) if s.start is not None else (0, x.shape[d]) for d, s in enumerate(box))
     at += tuple((0, size) for size in x.shape[len(box) :])
+    if not compat.is_tracer(x) and not families.is_here(device := next(iter(x.devices()))):
+        return families.elsewhere([stop - start for start, stop in at], x.dtype, device)
     return _sliced(x, tuple(start for start, _ in at), tuple(stop for _, stop in at))
 
 

@@ -31,7 +31,7 @@ def joined(values: Sequence[Any], kinds: Sequence[TensorType], target: Storage, 
         array = first.family.array
         lies_so = not target.is_local and target.is_plain and array.shape == target.array_shape
         if lies_so and (
-            (first.family.mesh == target.mesh and _same(first.family.spec, target.spec))
+            (first.family.mesh == target.mesh and first.family.spec == target.sharding.spec)
             or (not compat.is_tracer(array) and array.sharding.is_equivalent_to(target.sharding, array.ndim))
         ):
             return Tensor(array, target)
@@ -44,16 +44,6 @@ def joined(values: Sequence[Any], kinds: Sequence[TensorType], target: Storage, 
         parts = [families.at(jnp.asarray(part), home) for part in parts]
         return Tensor(families.spread(stored(parts, target), target.sharding, home), target)
     return Tensor(stored([jnp.asarray(part) for part in parts], target), target)
-
-
-def _same(one: Any, other: Any) -> bool:
-    def entries(spec: Any) -> list[Any]:
-        found = [(e,) if isinstance(e, str) else tuple(e or ()) for e in spec]
-        while found and not found[-1]:
-            found.pop()
-        return found
-
-    return entries(one) == entries(other)
 
 
 def stored(parts: Sequence[Any], target: Storage) -> Any:

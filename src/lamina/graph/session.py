@@ -13,7 +13,8 @@ import numpy as np
 
 from lamina.engine import compat, inventory, transfer
 from lamina.errors import LaminaError, LayoutError, TransformError, explained, with_fix
-from lamina.graph.binding import Binding, storage_of, unknown_device
+from lamina.graph.binding import Binding, signature, storage_of, unknown_device
+from lamina.graph.buffers import copied
 from lamina.graph.devices import as_device
 from lamina.graph.graph import Graph
 from lamina.graph.held import Member, in_program, is_inside_jit
@@ -26,6 +27,7 @@ from lamina.sharding import BufferType, Device
 from lamina.tensors import Tensor
 
 CACHED_BINDINGS = 32
+CACHED_SIGNATURES = 1024
 
 
 class InferenceSession:
@@ -65,6 +67,7 @@ class Model:
     def __init__(self, graph: Graph, cached: int):
         self.graph, self._cached = graph, cached
         self._compiled: OrderedDict[tuple[tuple[str, int], ...], Executable] = OrderedDict()
+        self._bindings: dict[tuple[Any, ...], tuple[Binding, tuple[tuple[str, int], ...]]] = {}
         self._constants: dict[str, Any] = {}
 
     def execute(self, *inputs: Any) -> list[Tensor]:
@@ -75,13 +78,14 @@ class Model:
         `execute` returns, as everywhere in JAX.
         """
         bound, executable = self._bind("execute", inputs, pure=False)
-        written = [numbers for numbers in bound.buffers if numbers[0] in executable.lowered.stored]
-        if written and any(compat.is_tracer(_array(held)) for held in bound.held.values()):
+        held, stores = bound.held(inputs), executable.lowered.stored
+        written = {ns: buffer for ns, buffer in bound.buffers(inputs).items() if ns[0] in stores} if stores else {}
+        if written and any(compat.is_tracer(_array(one)) for one in held.values()):
             fact = "execute: a buffer can't be updated inside of jax.jit or jax.grad"
             raise TransformError(with_fix(fact, "model.functional(*inputs) returns what the buffers hold then"))
-        outputs, stored = executable.run(bound.held, donate=True)
-        for numbers in written:
-            update(bound.buffers[numbers], stored[numbers[0]])
+        outputs, stored = executable.run(held, donate=True)
+        for numbers, buffer in written.items():
+            update(buffer, stored[numbers[0]])
         return outputs
 
     __call__ = execute
@@ -89,7 +93,7 @@ class Model:
     def functional(self, *inputs: Any) -> tuple[list[Tensor], list[Tensor]]:
         """The outputs, and what each buffer that the graph writes holds then; nothing is changed."""
         bound, executable = self._bind("functional", inputs, pure=True)
-        outputs, stored = executable.run(bound.held, donate=False)
+        outputs, stored = executable.run(bound.held(inputs), donate=False)
         return outputs, [stored[number] for number in sorted(stored)]
 
     def stages(self, **sizes: int) -> tuple[Stage, ...]:
@@ -97,9 +101,19 @@ class Model:
         return self._executable(tuple(sorted(sizes.items()))).stages
 
     def _bind(self, name: str, inputs: Sequence[Any], pure: bool) -> tuple[Binding, Executable]:
+        """What these arguments mean, decided once for all that look the same."""
+        key = (pure, *map(signature, inputs))
+        if (known := self._bindings.get(key)) is not None:
+            return known[0], self._executable(known[1])
         with explained(f"{name}({self.graph.name})", only=LaminaError):
             bound = Binding(self.graph, inputs, pure)
-            return bound, self._executable(tuple(sorted(bound.sizes.items())))
+            sizes = tuple(sorted(bound.sizes.items()))
+            found = bound, self._executable(sizes)
+        if None not in key:
+            if len(self._bindings) >= CACHED_SIGNATURES:
+                self._bindings.clear()
+            self._bindings[key] = bound, sizes
+        return found
 
     def _executable(self, key: tuple[tuple[str, int], ...]) -> Executable:
         if (known := self._compiled.get(key)) is None:
@@ -135,7 +149,7 @@ class Executable:
         meshes = [kind.mesh for _, kind in [*graph.input_groups, *(graph.output_groups or ())] if kind is not None]
         self.meshes = [mesh for mesh in dict.fromkeys(meshes) if not mesh.is_simulated]
         specs = {
-            ns: (held.mesh, held.spec)
+            ns: (held.mesh, held.sharding.spec)
             for ns, held in self._leaving()
             if held is not None and held.is_plain and not held.is_local
         }
@@ -151,9 +165,8 @@ class Executable:
 
     def run(self, held: dict[int, Any], donate: bool) -> tuple[list[Tensor], dict[int, Tensor]]:
         """The outputs, and what the written buffers hold then, by the number of their first input."""
-        arrays = [_array(one) for one in held.values()]
-        traced = any(map(compat.is_tracer, arrays))
-        placed = not any(map(is_inside_jit, arrays))
+        tracers = [array for array in map(_array, held.values()) if compat.is_tracer(array)]
+        traced, placed = bool(tracers), not any(map(is_inside_jit, tracers))
         env: Env = dict(held)
         self._add_constants(env)
         if placed or self._spread(held):
@@ -240,7 +253,7 @@ def _donated(lowered: Lowered, found: Sequence[Stage]) -> dict[int, frozenset[in
 
 def _own(t: Tensor) -> Tensor:
     """A copy of what a buffer holds, too: the next run may overwrite that."""
-    return Tensor(t._array.copy(), t._held)
+    return Tensor(copied(t._array), t._held)
 
 
 def _array(held: Any) -> Any:

@@ -1,6 +1,6 @@
 """What `initialize` and `shutdown` do in a process that nobody launched.
 
-python joins.py PORT COUNT RANK [WHAT]
+python joins.py PORT COUNT RANK TIMEOUT [used]
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ import lamina
 
 
 def main() -> None:
-    port, count, rank = map(int, sys.argv[1:4])
-    what = sys.argv[4] if len(sys.argv) > 4 else ""
-    if what == "used":
+    port, count, rank, timeout = map(int, sys.argv[1:5])
+    if sys.argv[5:] == ["used"]:
         jax.devices()
     arguments = (f"127.0.0.1:{port}", count, rank)
     try:
-        lamina.initialize(*arguments, devices_per_process=2, timeout=4)
+        lamina.initialize(*arguments, devices_per_process=2, timeout=timeout)
     except lamina.ProcessError as error:
         print(error)
         return
-    lamina.initialize(*arguments, devices_per_process=2, timeout=4)  # the same again: nothing happens
+    lamina.initialize(*arguments, devices_per_process=2, timeout=timeout)  # the same again: nothing happens
     try:
         lamina.initialize(f"127.0.0.1:{port + 1}", count, rank)
     except lamina.ProcessError as error:

@@ -14,6 +14,7 @@ from lamina import CPU, DeviceMesh, NamedMapping
 from tests.strategies import values
 
 UNEVEN = (5, 7)
+EVEN = values((8, 8))
 
 
 def main() -> None:
@@ -83,6 +84,11 @@ def computes(mesh: DeviceMesh, value: np.ndarray) -> None:
     same(((t + 1) * t).numpy(), (value + 1) * value)
     same(lamina.all_reduce(lamina.shard(value, mesh, ["x"], partial=["y"])).numpy(), value)
     np.testing.assert_allclose(lamina.matmul(t, lamina.shard(value.T, mesh, ["y"])).numpy(), value @ value.T)
+    same(lamina.spmd(lambda x: 2 * x, mesh, (["x", "y"],), ["x", "y"])(lamina.shard(EVEN, mesh, [])).numpy(), 2 * EVEN)
+    same(lamina.apply(jnp.fliplr, t).numpy(), np.fliplr(value))
+    key = jax.random.key(3)
+    made = lamina.random.uniform(key, UNEVEN, mesh=mesh, dim_specs=["x", "y"])
+    np.testing.assert_allclose(made.numpy(), jax.random.uniform(key, UNEVEN), rtol=1e-6)
     grad = jax.grad(lambda t: lamina.all_reduce((lamina.shard(t, mesh, [None, "y"]) ** 2).sum()).jax())(t)
     same(grad.numpy(), 2 * value)
 

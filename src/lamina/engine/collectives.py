@@ -44,6 +44,8 @@ from lamina.sharding.placements import ReduceOp
 
 Shape = tuple[int, ...]
 
+JOINED_BLOCKS = 16  # of more, a program would take long to compile
+
 # What XLA's all-reduce and reduce-scatter take on every backend; the rest is gathered and reduced by `combine`.
 _NATIVE = {f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 _NATIVE_INEXACT = {"float16", "bfloat16", "float32", "float64", "complex64", "complex128"}
@@ -56,8 +58,7 @@ def run_step(step: Step, x: Any, layout: Layout, shape: Shape) -> Any:
             case Slice(dim, axes):
                 return _slice(_enter(x, layout, dim, axes), layout.sizes, dim, axes)
             case AllGather(dim, axes):
-                gathered = lax.all_gather(x, axes, axis=dim, tiled=True)
-                return _leave(gathered, layout, shape, dim, axes)
+                return _leave(_all_gather(x, axes, dim, layout.count(axes)), layout, shape, dim, axes)
             case AllToAll():
                 return _all_to_all(step, x, layout, shape)
             case Permute():
@@ -117,6 +118,18 @@ def _slice(x: Any, sizes: Mapping[str, int], dim: int, axes: Axes) -> Any:
     for axis in axes:
         size //= sizes[axis]
     return lax.dynamic_slice_in_dim(x, axis_index(sizes, axes) * size, size, dim)
+
+
+def _all_gather(x: Any, axes: Axes, dim: int, count: int) -> Any:
+    """The blocks of the group, side by side along the dim.
+
+    XLA gathers along the first dim, and turns the result for any other element by element: of 16 MB on 8 CPU devices
+    that took 36 ms, and to join the blocks, which copies whole rows, 10 ms (jax 0.10.2, 2 cores).
+    """
+    if prod(x.shape[:dim]) == 1 or count > JOINED_BLOCKS:
+        return lax.all_gather(x, axes, axis=dim, tiled=True)
+    gathered = lax.all_gather(x, axes, axis=0, tiled=False)
+    return jnp.concatenate([gathered[i] for i in range(count)], dim)
 
 
 def _all_to_all(step: AllToAll, x: Any, layout: Layout, shape: Shape) -> Any:

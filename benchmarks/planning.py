@@ -79,8 +79,8 @@ def run(settings: Settings) -> Result:
         result.limit(f"cold plan on {what}, worst", held, seconds_text(worst), worst <= target)
     if slow := [name for name, seconds in pod.items() if seconds > 20e-3]:
         result.notes = [
-            f"{len(slow)} of the {len(pod)} pairs on five axes take longer than 20 ms. All of them have Partial axes to "
-            "reduce: the search then goes through forms of source and target that are split over further axes, in "
+            f"{len(slow)} of the {len(pod)} pairs on five axes take longer than 20 ms. All of them have Partial axes "
+            "to reduce: the search then goes through forms of source and target that are split over further axes, in "
             "several orders and dims, and few of these ways are dearer than the others by much."
         ]
         assert all("+" in name for name in slow), slow

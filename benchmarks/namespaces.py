@@ -12,13 +12,34 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.cluster import Place
 
-BRIDGE = "lamina-bench"
-NETWORK = "10.231.7"
 PORT = 52341
+
+
+@dataclass(frozen=True)
+class Network:
+    """The names of what is made, so that two of them can be there at once: an interface has at most 15 characters."""
+
+    bridge: str = "lamina-bench"
+    outside: str = "lamina-b"
+    addresses: str = "10.231.7"
+
+    def name(self, number: int) -> str:
+        return f"{self.bridge}-{number}"
+
+    def end(self, number: int) -> str:
+        """The end of a host's cable at the bridge."""
+        return f"{self.outside}{number}"
+
+    def address(self, number: int) -> str:
+        return f"{self.addresses}.{number + 1}"
+
+
+BENCH = Network()
 
 
 def why_not() -> str | None:
@@ -28,37 +49,39 @@ def why_not() -> str | None:
     if missing := [tool for tool in ("ip", "tc") if shutil.which(tool) is None]:
         return f"{' and '.join(missing)} of iproute2 aren't there"
     try:
-        _do("ip", "netns", "add", f"{BRIDGE}-probe")
-        _do("ip", "netns", "del", f"{BRIDGE}-probe")
+        probe = f"lamina-probe-{os.getpid()}"
+        _do("ip", "netns", "add", probe)
+        _do("ip", "netns", "del", probe)
     except subprocess.CalledProcessError as error:
         return f"the kernel refuses a namespace: {error.stderr.strip()}"
     return None
 
 
 @contextmanager
-def hosts(count: int, rate: str = "1gbit") -> Iterator[Place]:
+def hosts(count: int, rate: str = "1gbit", net: Network = BENCH) -> Iterator[Place]:
     """So many namespaces, each sending and receiving at `rate` at most."""
-    _remove(count)
+    _remove(count, net)
     try:
-        _do("ip", "link", "add", BRIDGE, "type", "bridge")
-        _do("ip", "link", "set", BRIDGE, "up")
+        _do("ip", "link", "add", net.bridge, "type", "bridge")
+        _do("ip", "link", "set", net.bridge, "up")
         for number in range(count):
-            _add_host(number, rate)
-        yield Place(tuple(("ip", "netns", "exec", _name(number)) for number in range(count)), f"{_address(0)}:{PORT}")
+            _add_host(number, rate, net)
+        prefixes = tuple(("ip", "netns", "exec", net.name(number)) for number in range(count))
+        yield Place(prefixes, f"{net.address(0)}:{PORT}")
     finally:
-        _remove(count)
+        _remove(count, net)
 
 
-def _add_host(number: int, rate: str) -> None:
-    name, outside = _name(number), _outside(number)
+def _add_host(number: int, rate: str, net: Network) -> None:
+    name, outside = net.name(number), net.end(number)
     # Gloo listens on the address that the host's own name resolves to; `ip netns exec` shows this file as /etc/hosts.
     folder = Path("/etc/netns") / name
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "hosts").write_text(f"127.0.0.1 localhost\n{_address(number)} {socket.gethostname()}\n")
+    (folder / "hosts").write_text(f"127.0.0.1 localhost\n{net.address(number)} {socket.gethostname()}\n")
     _do("ip", "netns", "add", name)
     _do("ip", "link", "add", outside, "type", "veth", "peer", "name", "eth0", "netns", name)
-    _do("ip", "link", "set", outside, "master", BRIDGE, "up")
-    _do("ip", "-n", name, "addr", "add", f"{_address(number)}/24", "dev", "eth0")
+    _do("ip", "link", "set", outside, "master", net.bridge, "up")
+    _do("ip", "-n", name, "addr", "add", f"{net.address(number)}/24", "dev", "eth0")
     _do("ip", "-n", name, "link", "set", "eth0", "up")
     _do("ip", "-n", name, "link", "set", "lo", "up")
     shape = ("root", "tbf", "rate", rate, "burst", "256kb", "latency", "50ms")
@@ -66,24 +89,12 @@ def _add_host(number: int, rate: str) -> None:
     _do("tc", "qdisc", "add", "dev", outside, *shape)  # what it receives
 
 
-def _remove(count: int) -> None:
+def _remove(count: int, net: Network) -> None:
     for number in range(count):
-        _try("ip", "netns", "del", _name(number))
-        _try("ip", "link", "del", _outside(number))
-        shutil.rmtree(Path("/etc/netns") / _name(number), ignore_errors=True)
-    _try("ip", "link", "del", BRIDGE)
-
-
-def _name(number: int) -> str:
-    return f"{BRIDGE}-{number}"
-
-
-def _outside(number: int) -> str:
-    return f"lamina-b{number}"  # an interface's name has at most 15 characters
-
-
-def _address(number: int) -> str:
-    return f"{NETWORK}.{number + 1}"
+        _try("ip", "netns", "del", net.name(number))
+        _try("ip", "link", "del", net.end(number))
+        shutil.rmtree(Path("/etc/netns") / net.name(number), ignore_errors=True)
+    _try("ip", "link", "del", net.bridge)
 
 
 def _do(*command: str) -> None:

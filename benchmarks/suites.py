@@ -25,8 +25,10 @@ SUITES: dict[str, Suite] = {
     "pairs": Suite("bytes of every pair of layouts: plan, XLA, bound", devices=0),
     "planning": Suite("time to plan, cold and cached; time to import", devices=0),
     "ops": Suite("each op beside the raw JAX program; Python's share"),
+    "checkpoint": Suite("save and load beside numpy's files and orbax"),
     "eager": Suite("every reshard of one process beside jax.device_put and jax.jit"),
     "train": Suite("a jitted train step beside the same model in plain jax.jit"),
+    "graph": Suite("executing graphs beside the same programs in JAX"),
     "host": Suite("host memory to devices beside one jax.device_put", devices=0, module="benchmarks.host_transfer"),
 }
 

@@ -3,6 +3,8 @@
     python examples/train.py                                  on the first accelerator, or the CPU
     python examples/train.py --mesh dp=2,tp=4                 over 8 devices: 2 groups share the batch, 4 the weights
     python examples/train.py --mesh dp=2,tp=4 --simulated     the same numbers from one device
+    python examples/train.py --checkpoint run                 goes on where it stopped, on this mesh or another
+    lamina launch -n 2 examples/train.py --mesh dp=2          in two processes
 
 The model is written once, for whole tensors. `LAYOUTS` says how each weight lies, `STREAM` how what flows between the
 layers does, and that is all there is to parallelism here: data parallel over `dp`, tensor and sequence parallel over
@@ -23,6 +25,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import lamina
@@ -127,7 +130,7 @@ def started(weights: Weights) -> State:
     """Weights, and for each a mean and a mean square of its gradients, which lie as it does."""
     zeros = jax.tree.map(jnp.zeros_like, weights)
     return {
-        "step": jnp.zeros((), jnp.int32),
+        "step": np.zeros((), np.int32),
         "weights": weights,
         "mean": zeros,
         "square": jax.tree.map(jnp.copy, zeros),
@@ -182,7 +185,9 @@ def mesh_of(sizes: dict[str, int], simulated: bool) -> lamina.DeviceMesh:
     if simulated:
         device = lamina.Accelerator(0) if lamina.accelerator_count() else lamina.CPU(0)
         return lamina.DeviceMesh.simulated(shape, names, device)
-    jax.config.update("jax_num_cpu_devices", prod(shape))
+    lamina.initialize()  # joins the other processes, if `lamina launch` has started some
+    if not jax.distributed.is_initialized():
+        jax.config.update("jax_num_cpu_devices", prod(shape))
     return lamina.DeviceMesh.create(shape, names)
 
 
@@ -201,27 +206,46 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--mesh", type=axes, default="dp=1,tp=1", metavar="dp=N,tp=N", help="how many devices")
     parser.add_argument("--simulated", action="store_true", help="one device plays all of them")
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=200, help="until when to train (default 200)")
+    parser.add_argument("--checkpoint", metavar="DIR", help="save there, and go on from what is there")
+    parser.add_argument("--every", type=int, default=50, metavar="N", help="steps between two checkpoints (default 50)")
     arguments = parser.parse_args()
 
     config, mesh = Config(), mesh_of(arguments.mesh, arguments.simulated)
     text, characters = encoded()
-    state, step = started(initial(config, len(characters), mesh)), stepper(config)
-    count = sum(leaf.size for leaf in jax.tree.leaves(state["weights"], is_leaf=lambda x: isinstance(x, lamina.Tensor)))
-    print(f"{count:,} weights on {mesh!r}; {len(text):,} characters")
-    columns = "{task.description}", BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[says]}")
-    with Progress(*columns, TimeRemainingColumn()) as progress:
-        bar = progress.add_task("training", total=arguments.steps, says="compiling")
-        began = time.perf_counter()
-        for number, batch in zip(range(arguments.steps), batches(text, config, mesh), strict=False):
-            state, loss = step(state, batch)
-            says = f"loss {float(loss):.3f}"
-            if number == 0:
-                began = time.perf_counter()  # compiled now
-            else:
-                rate = number * config.batch * config.length / (time.perf_counter() - began)
-                says += f"  {rate:,.0f} tokens/s"
-            progress.update(bar, advance=1, says=says)
+    state = started(initial(config, len(characters), mesh))
+    if arguments.checkpoint and lamina.latest(arguments.checkpoint) is not None:
+        state = lamina.load(arguments.checkpoint, state)  # each device reads its own blocks
+    first, silent = int(state["step"]), jax.process_index() > 0
+    if not silent:
+        print(f"{weight_count(state):,} weights on {mesh!r}; {len(text):,} characters; from step {first}")
+    with Progress(*COLUMNS, TimeRemainingColumn(), console=Console(quiet=silent)) as progress:
+        run(state, text, config, mesh, arguments, progress)
+
+
+COLUMNS = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[says]}")
+
+
+def run(state: State, text: np.ndarray, config: Config, mesh: Any, arguments: Any, progress: Progress) -> None:
+    first, step = int(state["step"]), stepper(config)
+    bar = progress.add_task("training", total=arguments.steps, completed=first, says="compiling")
+    began, saved = time.perf_counter(), first
+    for number, batch in zip(range(first, arguments.steps), batches(text, config, mesh, first), strict=False):
+        state, loss = step(state, batch)
+        says = f"loss {float(loss):.3f}"
+        if number == first:
+            began = time.perf_counter()  # compiled now
+        else:
+            rate = (number - first) * config.batch * config.length / (time.perf_counter() - began)
+            says += f"  {rate:,.0f} tokens/s"
+        progress.update(bar, advance=1, says=says)
+        if arguments.checkpoint and (number + 1 in (saved + arguments.every, arguments.steps)):
+            saved = number + 1
+            lamina.save(arguments.checkpoint, state, step=saved, keep=2, wait=saved == arguments.steps)
+
+
+def weight_count(state: State) -> int:
+    return sum(leaf.size for leaf in jax.tree.leaves(state["weights"], is_leaf=lambda x: isinstance(x, lamina.Tensor)))
 
 
 if __name__ == "__main__":

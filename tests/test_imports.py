@@ -82,6 +82,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
         "numpy",
     ): "the interpreter of plans is a reference for tests, nothing on the way to a plan",
     ("planning/simulate.py", "ml_dtypes"): "likewise",
+    ("engine/compat_service.py", "jaxlib"): "JAX's coordination service in a process that doesn't load jax",
     ("operators.py", "lamina.ops"): "an operator of a Tensor is one of the verbs above it, looked up when used",
 }
 

@@ -14,8 +14,8 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "lamina.errors": (
-        "CheckpointError ConversionError DeviceError ImplicitReshard LaminaError LayoutError PlanError ReshardError "
-        "TransformError"
+        "CheckpointError ConversionError DeviceError ImplicitReshard LaminaError LayoutError PlanError ProcessError "
+        "ReshardError TransformError"
     ),
     "lamina.sharding": (
         "CPU Accelerator Device DeviceMapping DeviceMesh Dim DimSpec DistributedBufferType DistributedTensorType "
@@ -24,11 +24,12 @@ _HOMES = {
         "shard_shape"
     ),
     "lamina.tensors": "Tensor from_jax from_shards tensor",
+    "lamina.engine.processes": "initialize shutdown",
     "lamina.planning": "Topology",
     "lamina.checkpoint": "latest load save",
     "lamina.ops": (
         "accelerator all_gather all_reduce all_to_all calibrate cpu distributed_broadcast explain gpu on_reshard "
-        "ppermute random reduce_scatter reshard shard to_device transfer_to"
+        "infer ppermute random reduce_scatter reshard shard to_device transfer_to"
     ),
     "lamina.ops.elementwise": (
         "absolute add angle arccos arccosh arcsin arcsinh arctan arctan2 arctanh astype bitwise_and "
@@ -39,9 +40,10 @@ _HOMES = {
         "reciprocal relu remainder right_shift rint rsqrt sigmoid sign signbit silu sin sinh softplus sqrt "
         "square subtract tan tanh trunc where"
     ),
-    "lamina.ops.apply": "apply",
-    "lamina.ops.spmd": "here spmd",
+    "lamina.ops.applying": "apply",
+    "lamina.ops.local": "here spmd",
     "lamina.ops.linalg": "dot einsum matmul outer tensordot",
+    "lamina.ops.parts": "from_callback from_local",
     "lamina.ops.nn": (
         "attention embedding layer_norm log_softmax rms_norm softmax softmax_cross_entropy_with_integer_labels unstack"
     ),
@@ -74,20 +76,24 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:  # what a type checker and an editor see
     from lamina.checkpoint import *  # noqa: F403
+    from lamina.engine.processes import initialize as initialize
+    from lamina.engine.processes import shutdown as shutdown
     from lamina.errors import *  # noqa: F403
     from lamina.ops import *  # noqa: F403
-    from lamina.ops.apply import *  # noqa: F403
+    from lamina.ops.applying import *  # noqa: F403
     from lamina.ops.elementwise import *  # noqa: F403
     from lamina.ops.getitem import *  # noqa: F403
     from lamina.ops.indexing import *  # noqa: F403
     from lamina.ops.linalg import *  # noqa: F403
+    from lamina.ops.local import *  # noqa: F403
     from lamina.ops.movement import *  # noqa: F403
     from lamina.ops.nn import *  # noqa: F403
+    from lamina.ops.parts import from_callback as from_callback
+    from lamina.ops.parts import from_local as from_local
     from lamina.ops.rearranging import *  # noqa: F403
     from lamina.ops.reduction import *  # noqa: F403
     from lamina.ops.scans import *  # noqa: F403
     from lamina.ops.sorting import *  # noqa: F403
-    from lamina.ops.spmd import *  # noqa: F403
     from lamina.planning import Topology as Topology
     from lamina.sharding import *  # noqa: F403
     from lamina.tensors import *  # noqa: F403

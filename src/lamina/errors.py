@@ -10,7 +10,8 @@
     ├── PlanError (ValueError)          no route exists within what was asked for (memory limit, unknown topology)
     ├── DeviceError (ValueError)        a device that this process doesn't have, or devices that don't fit together
     ├── CheckpointError (ValueError)    a checkpoint that isn't there, is damaged, or doesn't fit what is asked of it
-    └── TransformError (ValueError)     a use inside jax.jit / jax.vmap that has no meaning
+    ├── TransformError (ValueError)     a use inside jax.jit / jax.vmap that has no meaning
+    └── ProcessError (RuntimeError)     another process died, stopped, doesn't come, or runs another program
 
 The low layers state the fact with the offending value.  The public function that the user called adds its own name,
 the argument, the layout and the mesh, and what would fix it: see `explained`.  Where the low layer knows the way out
@@ -77,6 +78,10 @@ class CheckpointError(LaminaError, ValueError):
 
 class TransformError(LaminaError, ValueError):
     """A use inside a JAX transformation that has no meaning."""
+
+
+class ProcessError(LaminaError, RuntimeError):
+    """Another process died, stopped, raised, doesn't come, or runs another program; or the processes can't join."""
 
 
 _FIX = "\n  fix: "

@@ -102,6 +102,11 @@ class Operators:
         """The last two dims swapped."""
         return _called("matrix_transpose", self)
 
+    @property
+    def at(self) -> Any:
+        """To change a part of a copy, as JAX has it: `x.at[1:3].set(0)`, or `.add`, `.multiply`."""
+        return _called("At", self)
+
     def __getitem__(self, index: Any) -> Any:
         return _called("getitem", self, index)
 

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamina.engine import compat, inventory, primitive, reading, transfer
+from lamina.engine import compat, inventory, primitive, reading, transfer, watching
 from lamina.engine.storage import Storage, storage, whole
 from lamina.errors import ConversionError, LayoutError, TransformError, explained, with_fix
 from lamina.operators import Operators
@@ -154,7 +154,7 @@ class Tensor(Operators):
 
     def block_until_ready(self) -> Tensor:
         """Waits until the value is computed."""
-        self._array.block_until_ready()
+        watching.ready(self._array)
         return self
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -171,7 +171,9 @@ class Tensor(Operators):
         held = self._held
         if held.is_local and held.is_plain:
             return self._array
-        return jax.device_put(self.numpy(), inventory.resolve(held.mesh.devices[0]))
+        homes = [inventory.resolve(device) for device in held.mesh.devices]
+        own = [home for home in homes if home.process_index == jax.process_index()]
+        return jax.device_put(self.numpy(), (own or jax.local_devices())[0])
 
     def __bool__(self) -> bool:
         return bool(self._known())

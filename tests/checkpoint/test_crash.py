@@ -107,4 +107,4 @@ def test_killed_at_every_file_operation(tmp_path, saver, residue):
         check_steps(path, saved)
         if len(said) >= 3:
             break
-    assert operation > 60, "the operations of three saves"
+    assert operation > 30, "the operations of three saves"

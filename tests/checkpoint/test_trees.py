@@ -168,6 +168,14 @@ def test_a_loaded_state_goes_on_as_if_nothing_had_happened(tmp_path):
     assert_same(step(loaded["params"], loaded["state"]), expected)
 
 
+def test_copies_on_several_devices_are_one_leaf(tmp_path, mesh):
+    """What a jitted step returns beside its Tensors: a counter, on every device."""
+    count = lamina.shard(np.float32(2), mesh, []).jax() + 1
+    assert len(count.devices()) > 1
+    lamina.save(tmp_path, {"count": count})
+    assert lamina.load(tmp_path)["count"] == 3
+
+
 def test_leaves_are_folders_that_any_reader_of_zarr_opens(tmp_path, mesh):
     """An even layout is the global tensor on the disk."""
     import tensorstore

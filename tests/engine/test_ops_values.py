@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections import OrderedDict, defaultdict
 
 import jax
 import jax.numpy as jnp
@@ -124,6 +125,14 @@ def test_shard_takes_a_dict_of_specs(kind):
     found = lamina.shard(tree, mesh, {"w": ["x", "y"], "b": ["y"]})
     for name, axes in (("w", ["x", "y"]), ("b", ["y"])):
         assert_holds(found[name], scatter(tree[name], Layout(mesh.axes, axes)))
+
+
+@pytest.mark.parametrize("kind", [dict, OrderedDict, lambda items: defaultdict(list, items)])
+def test_a_dict_stays_of_its_kind_and_keeps_its_order(kind):
+    tree, mesh = kind([("w", values((4, 6))), ("b", values((6,)))]), mesh_of({"x": 2, "y": 2})
+    found = lamina.shard(tree, mesh, {"b": ["y"], "w": ["x", "y"]})
+    assert type(found) is type(tree) and list(found) == ["w", "b"]
+    assert all(isinstance(leaf, np.ndarray) for leaf in tree.values())  # the caller's is as it was
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from math import lcm
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,10 @@ from lamina.sharding import DeviceMesh
 from lamina.sharding.dims import split_offset
 
 
-def _blocks(size: int, count: int) -> list[range]:
-    """Which entries each block holds."""
-    return [range(split_offset(size, count, i), split_offset(size, count, i + 1)) for i in range(count)]
+def _blocks(size: int, count: int, unit: int = 1) -> list[range]:
+    """Which entries each block holds, where no cut parts a unit."""
+    ends = [unit * split_offset(size // unit, count, i) for i in range(count + 1)]
+    return [range(start, stop) for start, stop in itertools.pairwise(ends)]
 
 
 @st.composite
@@ -43,14 +45,22 @@ def cases(draw: st.DrawFn) -> tuple[tuple[int, ...], Runs, int]:
     return sizes, draw(runs_of(sum(sizes))), draw(st.integers(2, 6))
 
 
-@given(cases())
-def test_every_entry_arrives(case: tuple[tuple[int, ...], Runs, int]) -> None:
-    sizes, runs, count = case
+@st.composite
+def regrouped(draw: st.DrawFn) -> tuple[tuple[int, ...], Runs, int, rows.Units]:
+    """As a reshape has it: all entries, in blocks of other units."""
+    units = draw(st.integers(1, 4)), draw(st.integers(1, 4))
+    size = draw(st.integers(1, 9)) * lcm(*units)
+    return (size,), (Run(0, 1, size),), draw(st.integers(2, 6)), units
+
+
+@given(cases().map(lambda case: (*case, (1, 1))) | regrouped())
+def test_every_entry_arrives(case: tuple[tuple[int, ...], Runs, int, rows.Units]) -> None:
+    sizes, runs, count, units = case
     index = rows.numbers(runs)
     if not any(sizes) or not len(index):
         return
-    way = rows.route(sizes, runs, count)
-    own = [_held(sizes, block, count) for block in range(count)]
+    way = rows.route(sizes, runs, count, units)
+    own = [_held(sizes, block, count, units[0]) for block in range(count)]
     behind = [list(block) for block in own]
     for turn in way.rounds:
         for ends in zip(*turn.pairs, strict=True):
@@ -58,17 +68,17 @@ def test_every_entry_arrives(case: tuple[tuple[int, ...], Runs, int]) -> None:
         arrived = {receiver: [_at(own[sender], row) for row in turn.rows[sender]] for sender, receiver in turn.pairs}
         for block in range(count):
             behind[block] += arrived.get(block, [None] * turn.rows.shape[1])
-    for block, entries in enumerate(_blocks(len(index), count)):
+    for block, entries in enumerate(_blocks(len(index), count, units[1])):
         found = [_at(behind[block], row) for row in way.rows[block][: len(entries)]]
         assert found == [None if index[p] < 0 else int(index[p]) for p in entries]
 
 
-def _held(sizes: tuple[int, ...], block: int, count: int) -> list[int | None]:
+def _held(sizes: tuple[int, ...], block: int, count: int, unit: int = 1) -> list[int | None]:
     """The padded blocks of all operands, one after the other, by number among all entries."""
     found: list[int | None] = []
     for size, before in zip(sizes, itertools.accumulate(sizes, initial=0), strict=False):
-        entries = _blocks(size, count)[block]
-        found += [before + i for i in entries] + [None] * (-(-size // count) - len(entries))
+        every = _blocks(size, count, unit)
+        found += [before + i for i in every[block]] + [None] * (len(every[0]) - len(every[block]))
     return found
 
 

@@ -189,6 +189,32 @@ def test_shapes(mistake: Mistake) -> None:
         fix="give them one dtype, with astype",
     ),
     Mistake(
+        "changing what index tensors name",
+        lambda w: w.rows.at[np.array([0, 1])].set(0),
+        where="x.at[ndarray of shape (2,)].set(value): ",
+        says="index tensors name no part that can be changed",
+        shows="shape: (8, 8)",
+        fix="use slices, numbers or a mask, or lamina.dynamic_update_slice",
+    ),
+    Mistake(
+        "a value that the dtype doesn't hold",
+        lambda w: lamina.tensor([1, 2]).at[0].set(0.5),
+        says="x.at: x is int32, which doesn't hold a value of float32",
+        fix="cast the value, or x, with astype",
+    ),
+    Mistake(
+        "a value of another shape",
+        lambda w: w.rows.at[:2].add(np.zeros((3, 8), "float32")),
+        says="a tensor of shape (3, 8) doesn't broadcast to (2, 8)",
+        fix="dims, counted from the last, must be equal or 1",
+    ),
+    Mistake(
+        "a part out of range",
+        lambda w: w.rows.at[8].set(0),
+        says="index 8 is out of range for dim 0, which has 8 entries",
+        fix="use numbers from -8 to 7",
+    ),
+    Mistake(
         "more than there are",
         lambda w: lamina.top_k(w.rows, 9),
         where="top_k(k=9, axis=-1): ",

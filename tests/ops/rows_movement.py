@@ -33,6 +33,7 @@ MOVEMENT = (
     _with("reshape", WIDE, (6, 4)),
     _with("reshape", Operand((4, 6)), (2, -1, 3), case="cut"),
     _with("reshape", Operand((4, 6)), (6, 4), case="across"),
+    _with("reshape", Operand((5, 2, 2)), (2, 10), case="uneven"),
     _with("ravel", X),
     _with("transpose", WIDE, (2, 0, 1)),
     _with("matrix_transpose", WIDE),
@@ -141,4 +142,26 @@ INDEXING = (
     ),
 )
 
-ROWS = (*MOVEMENT, *REARRANGING, *INDEXING)
+PART = Operand((2, 3))
+MASK = np.arange(20).reshape(4, 5) % 3 == 1
+UPDATES = (
+    Row(
+        "at",
+        (X, PART),
+        lambda x, v: x.at[1:3, 4:1:-1].set(v),
+        lambda x, v: jnp.asarray(x).at[1:3, 4:1:-1].set(v),
+        "set",
+    ),
+    Row("at", (X,), lambda x: x.at[2].set(1.5), lambda x: jnp.asarray(x).at[2].set(1.5), "number"),
+    Row(
+        "at",
+        (X, Operand((3,))),
+        lambda x, v: x.at[..., None, -1::-2].add(v),
+        lambda x, v: jnp.asarray(x).at[..., None, -1::-2].add(v),
+        "add",
+    ),
+    Row("at", (INTS,), lambda x: x.at[1:].multiply(3), lambda x: jnp.asarray(x).at[1:].multiply(3), "multiply"),
+    Row("at", (X,), lambda x: x.at[MASK].set(0), lambda x: jnp.where(MASK, 0, x), "mask"),
+)
+
+ROWS = (*MOVEMENT, *REARRANGING, *INDEXING, *UPDATES)

@@ -107,6 +107,14 @@ def test_gradients_move_what_the_op_moved(name: str) -> None:
     assert _lowered(SPLIT_ROWS, _gradient(function)) == pytest.approx(expected)
 
 
+def test_a_reshape_of_uneven_blocks_passes_on_their_ends() -> None:
+    """5 rows of 4 lie as 8, 4, 4 and 4 elements, and 20 as 5 each: the devices lack 0, 3, 2 and 1."""
+    mesh = DeviceMesh.create((4,), ("x",))
+    x = lamina.shard(np.arange(20, dtype="float32").reshape(5, 4), mesh, ["x"])
+    assert received(jax.jit(lamina.ravel).lower(x).as_text()) == {"collective_permute": 3 * 3 * 4 / 4}
+    assert str(lamina.ravel(x).layout) == "[x=4] x"
+
+
 def test_a_cache_is_written_where_it_lies() -> None:
     """Keys of one token into a cache split by batch and heads: nothing moves, whichever token it is."""
     mesh = DeviceMesh.create((2, 2), ("dp", "tp"))

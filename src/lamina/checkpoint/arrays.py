@@ -1,7 +1,6 @@
 """The arrays of a checkpoint on the disk: zarr 3 through tensorstore, the only file that imports it.
 
-Each tile is one file with its CRC-32C behind it.  tensorstore writes it under another name, syncs and renames it, and
-compares the checksum whenever it reads it.
+Each tile is one file with its CRC-32C behind it, which tensorstore compares whenever it reads it.
 """
 
 from __future__ import annotations
@@ -46,6 +45,7 @@ class Stored:
         return {
             "shape": self.tiles.array_shape,
             "data_type": _kept_as(self.dtype).name,
+            "chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}},  # one directory per leaf
             "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": self.tiles.chunk_shape}},
             "codecs": [byte_order, {"name": "crc32c"}],
         }
@@ -55,7 +55,7 @@ class Stored:
         return self._open(create=True)
 
     def write(self, where: tuple[slice, ...], block: np.ndarray) -> Any:
-        """Writes a block; the future is done when its files are on the disk.  Until then, nobody may change it."""
+        """Writes a block; the future is done when its files are written.  Until then, nobody may change it."""
         block = block.view(_kept_as(self.dtype)) if block.dtype != _kept_as(self.dtype) else block
         array = self._open(open=True, assume_metadata=True, store_data_equal_to_fill_value=True).result()
         return array[where].write(block, can_reference_source_data_indefinitely=True).commit
@@ -80,8 +80,9 @@ class Stored:
 
 @lru_cache(maxsize=1)
 def _context() -> Any:
-    """Nothing is kept in memory: each tile is written once and read once."""
-    return tensorstore().Context({"cache_pool": {"total_bytes_limit": 0}})
+    """No cache, no locks, no syncs: each tile is written once, by one process, and synced with the others."""
+    settings = {"cache_pool": {"total_bytes_limit": 0}, "file_io_locking": {"mode": "none"}, "file_io_sync": False}
+    return tensorstore().Context(settings)
 
 
 def _kept_as(dtype: np.dtype) -> np.dtype:

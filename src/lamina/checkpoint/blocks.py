@@ -40,24 +40,29 @@ class Part:
         return prod(-(-place.stop // size) - place.start // size for place, size in tiles)
 
 
-def parts_of(record: Record, leaf: Any) -> Iterator[Part]:
-    """The parts that this process writes: process 0 numbers on the host, the first holder a block."""
-    if not record.nbytes:
+def parts_of(record: Record, leaf: Any, each_has_it: bool) -> Iterator[Part]:
+    """The parts that this process writes: the first holder a block, process 0 what each process has for itself."""
+    if not record.nbytes or (each_has_it and jax.process_index() != 0):
         return
     if isinstance(leaf, Tensor):
         yield from _parts_of_tensor(record, leaf)
-    elif jax.process_index() == 0:
+    else:
         yield Part(record, tuple(slice(0, size) for size in record.shape), lambda: host(leaf))
 
 
 def _parts_of_tensor(record: Record, t: Tensor) -> Iterator[Part]:
     array, held = t._held.home(t._array), t._held
     if held.is_local:
-        if inventory.resolve(held.mesh.devices[0]).process_index == jax.process_index():
+        if inventory.player(held.mesh).process_index == jax.process_index():
             everything = tuple(slice(0, size) for size in record.tiles.array_shape)
             yield Part(record, everything, lambda: _stripped(host(array), held))
         return
     data = {shard.device: shard.data for shard in array.addressable_shards}
+    if record.stored != held.layout:
+        if data:
+            everything = tuple(slice(0, size) for size in record.tiles.array_shape)
+            yield Part(record, everything, partial(_gathered, data, held))
+        return
     devices = [inventory.resolve(device) for device in held.mesh.devices]
     for position, pieces, block in own_blocks(held.mesh, held.layout, jax.process_index()):
         where, sizes = _where(record.tiles, pieces, block)
@@ -108,6 +113,21 @@ def _block(data: Any, sizes: tuple[int, ...]) -> np.ndarray:
     """A device's block without its padding; the pieces' axes in front have one entry."""
     index: tuple[Any, ...] = (..., *(slice(0, size) for size in sizes))
     return host(data)[index]
+
+
+def _gathered(data: dict[Any, Any], held: Storage) -> np.ndarray:
+    """All blocks of a tensor whose devices are this process's own, in their places; the pieces stay."""
+    value: np.ndarray | None = None
+    for position, pieces, _ in own_blocks(held.mesh, held.layout, jax.process_index()):
+        where = dict(zip(held.mesh.axis_names, held.mesh.coordinates(position), strict=True))
+        box = held.layout.block(held.shape, where)
+        block = _block(data[inventory.resolve(held.mesh.devices[position])], tuple(stop - start for start, stop in box))
+        if value is None:
+            value = np.empty((*held.array_shape[: len(held.lead)], *held.shape), block.dtype)
+        index: tuple[Any, ...] = (*pieces, *(slice(start, stop) for start, stop in box))
+        value[index] = block[(0,) * len(pieces)]
+    assert value is not None
+    return value
 
 
 def _stripped(stored: np.ndarray, held: Storage) -> np.ndarray:

@@ -9,12 +9,16 @@ import numpy as np
 
 from lamina.checkpoint import tree as trees
 from lamina.checkpoint.records import ARRAY, KEY, NUMPY, PYTHON, TENSOR, Record, array_record, folders
+from lamina.checkpoint.tiles import TILE_BYTES
 from lamina.checkpoint.tree import Name
-from lamina.engine import compat
+from lamina.engine import compat, watching
 from lamina.errors import CheckpointError, ConversionError, LaminaError, Problems, fact_and_fix, with_fix
 from lamina.sharding import Layout
 from lamina.sharding.dtypes import dtype_name
 from lamina.tensors import Tensor, from_jax
+
+# What one process holds of a leaf up to this size is written as one file: files cost more than bytes.
+MERGED_BYTES = TILE_BYTES
 
 _PYTHON = (bool, int, float, complex, str)
 _SAVED = "a Tensor, an array of numbers, a random key, or a Python bool, int, float, complex or str"
@@ -69,7 +73,7 @@ def _recorded(name: Name, folder: str, leaf: Any) -> tuple[Record, Any]:
 
 def _of_array(name: Name, folder: str, array: jax.Array, kind: str, keys: str = "") -> tuple[Record, Any]:
     if array.is_fully_replicated and array.is_fully_addressable:
-        return _whole(name, folder, array, kind, keys), array
+        return _whole(name, folder, array, kind, keys), array.addressable_data(0)  # one of the copies
     try:
         return _of_tensor(name, folder, from_jax(array), kind, keys)
     except ConversionError:
@@ -81,7 +85,9 @@ def _of_array(name: Name, folder: str, array: jax.Array, kind: str, keys: str = 
 
 def _of_tensor(name: Name, folder: str, t: Tensor, kind: str, keys: str = "") -> tuple[Record, Tensor]:
     held = t._held
-    stored = held.layout.replace(dims=((),) * held.rank) if held.is_local else held.layout
+    whole = held.layout.replace(dims=((),) * held.rank)
+    is_small = held.size * np.dtype(t.dtype).itemsize <= MERGED_BYTES
+    stored = whole if held.is_local or (is_small and len(watching.ranks_of(held.mesh)) == 1) else held.layout
     return array_record(name, kind, folder, np.dtype(t.dtype), held.shape, held.layout, stored, keys), t
 
 

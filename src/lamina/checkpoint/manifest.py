@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lamina.checkpoint.durable import write_synced
 from lamina.checkpoint.records import Record
-from lamina.checkpoint.versions import MANIFEST, write_synced
+from lamina.checkpoint.versions import MANIFEST
 from lamina.errors import CheckpointError, with_fix
 
 FORMAT = 1

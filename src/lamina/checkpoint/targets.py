@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from jax.sharding import Sharding, SingleDeviceSharding
 
 from lamina.checkpoint import boxes
 from lamina.checkpoint.records import PYTHON, Record
+from lamina.checkpoint.tiles import TILE_BYTES
 from lamina.engine import inventory
 from lamina.engine.storage import Storage
 from lamina.ops.arguments import relocate
@@ -22,6 +24,7 @@ from lamina.sharding.layout import Block
 from lamina.tensors import Tensor
 
 Finish = Callable[[], Any]
+Pieces = tuple[tuple[str, tuple[int, int]], ...]  # (axis, (first, stop)) for each Partial axis that is kept
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class Home:
 
     device: Any
     box: Block
-    pieces: tuple[tuple[str, tuple[int, int]], ...] = ()
+    pieces: Pieces = ()
 
 
 @dataclass(frozen=True)
@@ -77,12 +80,12 @@ def _arrival(record: Record, target: Storage) -> Storage:
 
 def homes(held: Storage) -> list[Home]:
     """The devices of this process that hold a part, each with what it holds."""
-    here, devices = jax.process_index(), [inventory.resolve(device) for device in held.mesh.devices]
+    here = jax.process_index()
     if held.is_local:
+        player = inventory.player(held.mesh)
         pieces = tuple((axis, (0, held.layout.sizes[axis])) for axis in held.lead)
-        everything = Home(devices[0], tuple((0, size) for size in held.shape), pieces)
-        return [everything] if devices[0].process_index == here else []
-    found = []
+        return [Home(player, tuple((0, size) for size in held.shape), pieces)] if player.process_index == here else []
+    devices, found = [inventory.resolve(device) for device in held.mesh.devices], []
     for device, where in zip(devices, held.layout.positions(), strict=True):
         if device.process_index == here:
             pieces = tuple((axis, (where[axis], where[axis] + 1)) for axis in held.lead)
@@ -95,7 +98,10 @@ def _start(
 ) -> Finish:
     """Starts to read what these devices hold, each box once; in the end it is the array of this shape and sharding."""
     keys = dict.fromkeys((home.box, home.pieces) for home in found)
-    readings = {(box, pieces): boxes.start(root, record, box, dict(pieces)) for box, pieces in keys}
+    if record.nbytes <= TILE_BYTES and len(keys) > 1:
+        readings = _at_once(root, record, list(keys))
+    else:
+        readings = {(box, pieces): boxes.start(root, record, box, dict(pieces)) for box, pieces in keys}
     dtype = jax.dtypes.canonicalize_dtype(record.element)  # 64-bit numbers are 32-bit ones without jax_enable_x64
 
     def finish() -> Any:
@@ -105,6 +111,24 @@ def _start(
         return jax.make_array_from_single_device_arrays(shape, sharding, arrays, dtype=dtype)
 
     return finish
+
+
+def _at_once(root: Path, record: Record, keys: list[tuple[Block, Pieces]]) -> dict[tuple[Block, Pieces], boxes.Reading]:
+    """For a small leaf: what surrounds all boxes is read once, and they are cut from it."""
+    surrounding: dict[Pieces, boxes.Reading] = {}
+    corners: dict[Pieces, tuple[int, ...]] = {}
+    for pieces in dict.fromkeys(pieces for _, pieces in keys):
+        mine = [box for box, theirs in keys if theirs == pieces]
+        bounds = [(min(start for start, _ in dim), max(stop for _, stop in dim)) for dim in zip(*mine, strict=True)]
+        surrounding[pieces] = cache(boxes.start(root, record, tuple(bounds), dict(pieces)))
+        corners[pieces] = tuple(start for start, _ in bounds)
+
+    def cut(box: Block, pieces: Pieces) -> np.ndarray:
+        inside = (slice(a - at, b - at) for (a, b), at in zip(box, corners[pieces], strict=True))
+        index: tuple[Any, ...] = (..., *inside)
+        return surrounding[pieces]()[index]
+
+    return {(box, pieces): partial(cut, box, pieces) for box, pieces in keys}
 
 
 def _padded(block: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

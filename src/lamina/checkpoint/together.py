@@ -15,8 +15,8 @@ from typing import Any
 
 import jax
 
-from lamina.engine import compat
-from lamina.errors import CheckpointError, LaminaError, with_fix
+from lamina.engine import compat, watching
+from lamina.errors import CheckpointError, with_fix
 
 TIMEOUT = "LAMINA_CHECKPOINT_TIMEOUT"
 _POLL = 1.0  # seconds between two looks at whether the others still live
@@ -78,11 +78,13 @@ class Meeting:
         patience = float(os.environ.get(TIMEOUT, "600"))
         end = time.monotonic() + patience
         while True:
+            if watching.current is not None:
+                watching.current.check()  # a process that died: ProcessError
             try:
                 return client.blocking_key_value_get(key, int(1000 * _POLL))
             except Exception as error:
-                if isinstance(error, LaminaError) or "DEADLINE_EXCEEDED" not in str(error):
-                    raise
+                if "DEADLINE_EXCEEDED" not in str(error):
+                    raise CheckpointError(f"{self.what}: process {rank} can't be heard: {error}") from error
                 if time.monotonic() > end:
                     fact = f"{self.what}: nothing was heard of process {rank} for {patience:.0f} s"
                     fix = f"save and load on every process, in the same order; {TIMEOUT} is how many seconds to wait"

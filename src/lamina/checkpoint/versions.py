@@ -20,6 +20,7 @@ from operator import index
 from pathlib import Path
 from typing import SupportsIndex
 
+from lamina.checkpoint.durable import sync
 from lamina.errors import CheckpointError, with_fix
 
 MANIFEST = "manifest.json"
@@ -106,8 +107,7 @@ def hidden(path: Path, step: int) -> Path:
 def publish(path: Path, step: int) -> Path:
     """The step is complete: it gets its name."""
     source, target = hidden(path, step), folder(path, step)
-    for parent, _, _ in os.walk(source, topdown=False):
-        sync(Path(parent))
+    sync(source)
     os.rename(source, target)
     sync(path)
     return target
@@ -128,19 +128,3 @@ def prune(path: Path, newest: int, keep: Keep) -> None:
             away = path / f"{_DELETED}{step:08d}"
             os.rename(folder(path, step), away)
             shutil.rmtree(away)
-
-
-def write_synced(file: Path, text: str) -> None:
-    with open(file, "w", encoding="utf-8") as out:
-        out.write(text)
-        out.flush()
-        os.fsync(out.fileno())
-
-
-def sync(directory: Path) -> None:
-    """The directory's entries are on the disk, too."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

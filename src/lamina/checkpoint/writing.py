@@ -10,15 +10,19 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from lamina.checkpoint import tree as trees
 from lamina.checkpoint import versions
 from lamina.checkpoint.blocks import Part, parts_of
+from lamina.checkpoint.durable import sync_file_system
 from lamina.checkpoint.leaves import recorded
 from lamina.checkpoint.manifest import Manifest
 from lamina.checkpoint.progress import progress
 from lamina.checkpoint.records import ARRAYS, PYTHON, Record
 from lamina.checkpoint.together import Meeting
 from lamina.checkpoint.versions import Keep
+from lamina.engine import inventory
 from lamina.errors import CheckpointError, with_fix
 from lamina.tensors import Tensor
 
@@ -37,43 +41,58 @@ def prepared(meeting: Meeting, path: Path, tree: Any, step: int | None) -> tuple
         return {
             "asked": step,
             "step": begun[0] if begun else None,
-            "leaves": [_fingerprint(record, leaf) for record, leaf in leaves],
+            "leaves": [_fingerprints(record, leaf) for record, leaf in leaves],
         }
 
     try:
         said = meeting.together(act)
         records = tuple(record for record, _ in leaves)
-        _check_same(said, records)
+        has_own = _check_same(said, records)
     except BaseException:
         for number in begun:
             versions.give_up(path, number)
         raise
     manifest = Manifest(said[0]["step"], trees.describe(tree), records, meeting.count)
-    return manifest, [part for record, leaf in leaves if record.kind != PYTHON for part in parts_of(record, leaf)]
+    arrays = [(*pair, own) for pair, own in zip(leaves, has_own, strict=True) if pair[0].kind != PYTHON]
+    return manifest, [part for record, leaf, own in arrays for part in parts_of(record, leaf, own)]
 
 
-def _fingerprint(record: Record, leaf: Any) -> int:
-    """Equal where the processes save the same; the values of Python leaves are process 0's."""
-    entry = record.to_json() | {"value": None}
-    devices = [repr(device) for device in leaf.mesh.devices] if isinstance(leaf, Tensor) else None
-    return zlib.crc32(json.dumps([entry, devices]).encode())
+def _fingerprints(record: Record, leaf: Any) -> tuple[int, int]:
+    """Equal where the processes save the same thing, and where each has it for itself; 0: not for itself, or only so.
+
+    The values of Python leaves are process 0's.
+    """
+    what = json.dumps(record.to_json() | {"value": None})
+    if not isinstance(leaf, Tensor) or leaf.mesh.is_simulated:
+        return 0, _crc(what)
+    is_own = leaf.mesh.is_single and inventory.player(leaf.mesh).process_index == jax.process_index()
+    return _crc(what + repr(leaf.mesh.devices)), _crc(what) if is_own else 0
 
 
-def _check_same(said: Sequence[Any], records: tuple[Record, ...]) -> None:
-    """CheckpointError on all processes where one saves something else than process 0."""
+def _crc(text: str) -> int:
+    return zlib.crc32(text.encode()) | 1 << 32  # never 0
+
+
+def _check_same(said: Sequence[Any], records: tuple[Record, ...]) -> list[bool]:
+    """For each leaf: has each process its own?  CheckpointError on all where one saves other things than process 0."""
+    fix = "save the same leaves with the same layouts on every process; .numpy() of what each has for itself"
     for rank, words in enumerate(said):
         if words["asked"] != said[0]["asked"]:
             fact = f"process {rank} saves step {words['asked']}, and process 0 step {said[0]['asked']}"
             raise CheckpointError(with_fix(fact, "give the same step on every process"))
-        if words["leaves"] == said[0]["leaves"]:
-            continue
-        fix = "save the same leaves with the same layouts on every process; .numpy() of what each has for itself"
         if len(words["leaves"]) != len(said[0]["leaves"]):
             counts = f"{len(words['leaves'])} leaves, and process 0 {len(said[0]['leaves'])}"
             raise CheckpointError(with_fix(f"process {rank} saves {counts}", fix))
-        pairs = zip(words["leaves"], said[0]["leaves"], records, strict=True)
-        names = [trees.text(record.name) for mine, theirs, record in pairs if mine != theirs]
-        raise CheckpointError(with_fix(f"process {rank} and process 0 don't save the same {', '.join(names)}", fix))
+    has_own = []
+    different: dict[str, None] = {}
+    for number, record in enumerate(records):
+        shared, own = ({words["leaves"][number][which] for words in said} for which in (0, 1))
+        has_own.append(len(own) == 1 and 0 not in own and (len(shared) > 1 or 0 in shared))
+        if not has_own[-1] and (len(shared) > 1 or 0 in shared):
+            different[trees.text(record.name)] = None
+    if different:
+        raise CheckpointError(with_fix(f"the processes don't save the same {', '.join(different)}", fix))
+    return has_own
 
 
 def write(meeting: Meeting, path: Path, manifest: Manifest, parts: Sequence[Part], keep: Keep, watched: bool) -> None:
@@ -109,6 +128,7 @@ def _write_parts(meeting: Meeting, folder: Path, manifest: Manifest, parts: Sequ
         for writing, _, _ in pending:
             with suppress(ValueError, OSError):
                 writing.result()
+    sync_file_system(folder)
     return sum(part.files for part in parts)
 
 

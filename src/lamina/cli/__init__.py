@@ -13,6 +13,8 @@ from importlib import import_module
 
 COMMANDS: dict[str, str] = {
     "explain": "lamina.cli.explain",
+    "doctor": "lamina.cli.doctor",
+    "launch": "lamina.cli.launch",
 }
 
 # A layout may start with a dash: `--to -,x` is what argparse only takes as `--to=-,x`.

@@ -31,15 +31,20 @@ __all__ = [
     "abstract_mesh",
     "ad",
     "at_once",
+    "backends_are_used",
     "batching",
     "concrete",
     "coordination_client",
+    "detect_cluster",
     "is_tracer",
+    "join",
     "make_mesh",
     "mlir",
     "nothing_is_traced",
     "queue_is_unsafe",
     "shard_map",
+    "single_arrays",
+    "use_gloo",
     "varying",
     "wide_numbers",
 ]
@@ -111,6 +116,12 @@ def concrete(x: Any) -> Any:
     return x if isinstance(x, jax.Array) else None
 
 
+def single_arrays(array: Any) -> list[Any]:
+    """What this process's devices hold of a concrete array: one `jax.Array` of one device each, nothing copied."""
+    parts = getattr(array, "_arrays", None)  # `addressable_shards` says the same and works out every index, too
+    return list(parts) if parts is not None else [shard.data for shard in array.addressable_shards]
+
+
 def register_vmappable(kind: type, to_element: Callable, from_element: Callable) -> None:
     """Tells jax.vmap how to take one mapped dim out of a container, and how to put it back."""
 
@@ -120,6 +131,63 @@ def register_vmappable(kind: type, to_element: Callable, from_element: Callable)
     from jax._src.interpreters import batching as internal
 
     internal.register_vmappable(kind, _Spec, int, to_element, from_element, None)
+
+
+# -- several processes ------------------------------------------------------------------------------------------------
+
+
+def backends_are_used() -> bool:
+    """Has this process looked at its devices?  JAX can't join others after that."""
+    from jax._src import xla_bridge
+
+    return bool(xla_bridge.backends_are_initialized())
+
+
+def use_gloo() -> None:
+    """Collectives between the CPUs of several processes, unless the user chose another way (MPI)."""
+    if jax.config.jax_cpu_collectives_implementation in (None, "none"):
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+
+
+def detect_cluster() -> dict[str, Any]:
+    """What SLURM, Kubernetes, Open MPI or a TPU pod say of this process, as JAX reads it; empty where there is none."""
+    from jax._src import clusters
+
+    found = clusters.ClusterEnv.auto_detect_unset_distributed_params(None, None, None, None, None, 60)
+    return dict(zip(("coordinator", "num_processes", "process_id", "local_device_ids"), found, strict=True))
+
+
+def join(coordinator: str, count: int, rank: int, local_device_ids: list[int] | None, timeout: float) -> None:
+    """`jax.distributed.initialize` with a coordination service that is there already, in a process of its own.
+
+    JAX has process 0 start the service; for the moment of the call it is given one that does nothing.  The heartbeats
+    of JAX come last: they abort the process, where Lamina's watchdog raises an error long before.
+    """
+    from jax._src import distributed
+
+    runtime: Any = distributed._jax
+    start = runtime.get_distributed_runtime_service
+    runtime.get_distributed_runtime_service = lambda *_, **__: _NoService()
+    try:
+        jax.distributed.initialize(
+            coordinator,
+            count,
+            rank,
+            local_device_ids,
+            cluster_detection_method="deactivate",
+            initialization_timeout=max(1, int(timeout)),
+            heartbeat_timeout_seconds=max(10, int(10 * timeout)),
+            shutdown_timeout_seconds=max(10, int(timeout)),
+        )
+    finally:
+        runtime.get_distributed_runtime_service = start
+
+
+class _NoService:
+    """Stands where JAX keeps the service that it started."""
+
+    def shutdown(self) -> None:
+        """Nothing runs here."""
 
 
 def coordination_client() -> Any:

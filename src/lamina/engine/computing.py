@@ -12,7 +12,7 @@ from typing import Any
 
 import jax
 
-from lamina.engine import compat
+from lamina.engine import compat, watching
 from lamina.engine.local import Body, Fill, copied, differing, on_each_device
 from lamina.engine.primitive import transition
 from lamina.engine.programs import CACHED_PROGRAMS, queue_guard
@@ -33,6 +33,16 @@ class Computation:
     results: tuple[Storage, ...]
     fill: Fill | None = None
     received: float = 0.0  # elements that the body's own collectives make a device receive, on the mean
+
+    def __repr__(self) -> str:
+        """The same in every process; the body is told by the op's name."""
+        return f"{self.name}: {self.sources} as {self.required} → {self.results}"
+
+    def __str__(self) -> str:
+        def layouts(storages: tuple[Storage | None, ...]) -> str:
+            return ", ".join("number" if held is None else str(held.layout) for held in storages)
+
+        return f"{self.name}: {layouts(self.sources)} → {layouts(self.results)}"
 
     @property
     def is_silent(self) -> bool:
@@ -77,12 +87,15 @@ def _brought(x: Any, source: Storage, required: Storage, copies: Storage) -> Any
 def computed(computation: Computation) -> Callable[..., tuple]:
     """The compiled program, to be called with concrete arrays or traced ones."""
     compiled = jax.jit(lower(computation))
-    if computation.is_silent or computation.results[0].is_local or not compat.queue_is_unsafe():
+    mesh = computation.results[0].mesh
+    alone = watching.current is None or watching.is_whole_here(mesh)
+    unguarded = computation.is_silent or computation.results[0].is_local or not compat.queue_is_unsafe()
+    if alone and unguarded:
         return compiled
 
     def guarded(*arrays: Any) -> tuple:
-        found = compiled(*arrays)
-        if not compat.is_tracer(found[0]):
+        found = compiled(*arrays) if alone else watching.on(mesh, computation, compiled, *arrays)
+        if not unguarded and not compat.is_tracer(found[0]):
             queue_guard(found[0])
         return found
 

@@ -13,9 +13,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from lamina.engine import inventory, whole
+from lamina.engine import crossing_processes, inventory, transfer, watching, whole
 from lamina.engine.links import default_links
 from lamina.engine.storage import Storage
+from lamina.errors import ProcessError, with_fix
 from lamina.planning import Transfer, homes_between, plan_across
 from lamina.planning.schedule import Message, schedule
 from lamina.planning.topology import Topology
@@ -38,8 +39,10 @@ def way_stations(
 
 def move(x: Any, source: Storage, target: Storage) -> Any:
     """The array of `source` on the devices of `target`; no Partial axis on either side."""
-    x = source.home(x)
     here, there = _unpadded(source), _unpadded(target)
+    if not (watching.is_whole_here(source.mesh) and watching.is_whole_here(target.mesh)):
+        return _between_processes(x, source, here, target, there)
+    x = source.home(x)
     turns = schedule(here.layout, there.layout, source.shape, homes_between(here.mesh, there.mesh))
     messages = [message for turn in (*turns.copies, *turns.rounds) for message in turn]
     blocks = _blocks(x, source, here)
@@ -59,11 +62,33 @@ def move(x: Any, source: Storage, target: Storage) -> Any:
     return jax.make_array_from_single_device_arrays(target.array_shape, target.sharding, arrays)
 
 
+def _between_processes(x: Any, source: Storage, here: Storage, target: Storage, there: Storage) -> Any:
+    """The same where several processes have devices of the two meshes."""
+    if source.is_local:
+        return _from_one_device(x, source, target)
+    if target.mesh.is_simulated:
+        return transfer.place(crossing_processes.on_each(x, source), target, own=True)
+    arrays = crossing_processes.move(x, here, there)
+    if target.is_local and arrays:
+        return _pad(arrays[0], target)
+    return jax.make_array_from_single_device_arrays(target.array_shape, target.sharding, arrays, dtype=x.dtype)
+
+
+def _from_one_device(x: Any, source: Storage, target: Storage) -> Any:
+    """From a device of this process: every process has such a tensor, with the same value, as host data has."""
+    if watching.is_here(source.mesh):
+        return transfer.place(transfer.host_value(x, source), target, own=True)
+    device, (owner,) = source.mesh.devices[0], watching.ranks_of(source.mesh)
+    fact = f"this Tensor lies on {device!r}, which belongs to process {owner} alone, and goes to {target.mesh!r}"
+    fix = f"keep it on a mesh that has devices of every process, such as {target.mesh!r}"
+    raise ProcessError(with_fix(fact, fix))
+
+
 def _unpadded(held: Storage) -> Storage:
     """The storage; of one device that plays a mesh, that of the device alone."""
     if not held.is_local:
         return held
-    mesh = DeviceMesh.single(held.mesh.devices[0])
+    mesh = DeviceMesh.single(inventory.name_of(inventory.player(held.mesh)))
     return Storage(mesh, Layout(mesh.axes, ((),) * held.rank), held.shape, None)
 
 

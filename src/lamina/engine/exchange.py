@@ -31,11 +31,11 @@ def exchange(x: Any, layout: Layout, after: Layout, shape: Shape, device: Any) -
     if op is None and not neutral:
         return _placed(x, block, turns, layout, device)
     for turn in turns.copies:
-        block = _put(block, _cut(x, turn, device, layout), turn, op, device, layout)
+        block = put(block, cut(x, turn, device, layout), turn, op, device, layout)
     for turn in turns.rounds:
         pairs = [(message.sender, message.receiver) for message in turn]
-        received = lax.ppermute(_cut(x, turn, device, layout), tuple(layout.sizes), pairs)
-        block = _put(block, received, turn, op, device, layout)
+        received = lax.ppermute(cut(x, turn, device, layout), tuple(layout.sizes), pairs)
+        block = put(block, received, turn, op, device, layout)
     if neutral and not after.is_even(shape):
         block = jnp.where(valid(block.shape, after, shape), block, jnp.zeros((), x.dtype))  # padding stays zero
     return block
@@ -69,12 +69,14 @@ def _start(
     return jnp.broadcast_to(start, after.padded_block(shape)), neutral
 
 
-def _cut(x: Any, turn: tuple[Message, ...], device: Any, layout: Layout) -> Any:
+def cut(x: Any, turn: tuple[Message, ...], device: Any, layout: Layout) -> Any:
+    """The part of this device's block that it passes on in this turn; of `layout` only the axes matter."""
     offsets = _table({message.sender: message.cut for message in turn}, x.ndim, layout, device)
     return lax.dynamic_slice(x, offsets, turn[0].shape)
 
 
-def _put(block: Any, part: Any, turn: tuple[Message, ...], op: ReduceOp | None, device: Any, layout: Layout) -> Any:
+def put(block: Any, part: Any, turn: tuple[Message, ...], op: ReduceOp | None, device: Any, layout: Layout) -> Any:
+    """The block with the part in its place, on the devices that receive one in this turn."""
     offsets = _table({message.receiver: message.put for message in turn}, block.ndim, layout, device)
     there = lax.dynamic_slice(block, offsets, part.shape)
     new = part if op is None else combine(jnp.stack([there, part]), op)

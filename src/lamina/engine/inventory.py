@@ -24,12 +24,20 @@ def accelerator_count() -> int:
     return len(_accelerators())
 
 
-def default_devices() -> tuple[Device, ...]:
-    return tuple(map(name_of, jax.devices()))
+def default_devices(count: int | None = None) -> tuple[Device, ...]:
+    """The first `count` devices, all by default; of several processes the same number of each, where that goes."""
+    there, processes = jax.devices(), jax.process_count()
+    if count is None or count >= len(there) or count % processes:
+        return tuple(map(name_of, there[:count]))
+    each = count // processes
+    own = [[device for device in there if device.process_index == rank][:each] for rank in range(processes)]
+    chosen = [device for devices in own for device in devices]
+    return tuple(map(name_of, chosen if len(chosen) == count else there[:count]))
 
 
 def default_device() -> Device:
-    return name_of(_preferred() or jax.devices()[0])
+    """The one that JAX computes on; of several processes each has its own."""
+    return name_of(_preferred() or jax.local_devices()[0])
 
 
 def _preferred() -> Any:
@@ -55,6 +63,16 @@ def resolve(device: Device) -> Any:
         fact = "there is no such device"
         fix = f'jax.config.update("jax_num_cpu_devices", {device.id + 1}) before anything uses JAX'
     raise DeviceError(with_fix(f"{device}: {fact}, only {inventory()}", fix))
+
+
+@lru_cache(maxsize=1024)
+def player(mesh: DeviceMesh) -> Any:
+    """JAX's device that plays a mesh of one device, or a simulated one: of the latter each process plays its own."""
+    device = resolve(mesh.devices[0])
+    if not mesh.is_simulated or device.process_index == jax.process_index():
+        return device
+    own = [other for other in jax.local_devices() if other.platform == device.platform]
+    return own[mesh.devices[0].id % len(own)]
 
 
 def check_memory(device: Device, kind: str) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from lamina.engine import compat, crossing, inventory, transfer, whole
+from lamina.engine import compat, crossing, inventory, transfer, watching, whole
 from lamina.engine.collectives import run_step
 from lamina.engine.links import default_links
 from lamina.engine.storage import Storage
@@ -71,6 +71,9 @@ class Transition:
     def is_linear(self) -> bool:
         return all(op.is_linear for _, op in self.resolved)
 
+    def __str__(self) -> str:
+        return f"{self.source.layout} → {self.target.layout}"
+
 
 @dataclass(frozen=True)
 class ShardPermutation:
@@ -79,6 +82,9 @@ class ShardPermutation:
     held: Storage
     pairs: tuple[tuple[int, int], ...]
 
+    def __str__(self) -> str:
+        return f"ppermute {list(self.pairs)} in {self.held.layout}"
+
 
 @dataclass(frozen=True)
 class Transfer:
@@ -86,6 +92,9 @@ class Transfer:
 
     source: Storage
     target: Storage
+
+    def __str__(self) -> str:
+        return f"{self.source.mesh!r} {self.source.layout} → {self.target.mesh!r} {self.target.layout}"
 
 
 Action = Transition | ShardPermutation | Transfer
@@ -141,17 +150,31 @@ def program(action: Action, donate: bool = False) -> Callable[[Any], Any]:
 
 def run(x: Any, action: Action, donate: bool = False) -> Any:
     """The action on a concrete array."""
-    return called(runner(action, donate), x, source_of(action))
+    return called(runner(action, donate), x, source_of(action), action)
 
 
-def called(program: Callable[[Any], Any], x: Any, held: Storage) -> Any:
-    """The program's result.  XLA refuses an array on other devices than `held` says; it is put there first."""
+def called(program: Callable[[Any], Any], x: Any, held: Storage, what: Any = "a local change of layout") -> Any:
+    """The program's result.  XLA refuses an array on other devices than `held` says; it is put there first.
+
+    `what` tells the other processes which program this is.
+    """
+    if watching.current is not None and not compat.is_tracer(x):
+        program = partial(watching.run, _ranks(held, what), what, program)
     try:
         return program(x)
     except ValueError:
         if compat.is_tracer(x) or (there := held.home(x)) is x:
             raise
     return program(there)
+
+
+def _ranks(held: Storage, what: Any) -> tuple[int, ...]:
+    """The processes that must run this together."""
+    if not isinstance(what, Transfer):
+        return watching.ranks_of(held.mesh)
+    if held.is_local or what.target.mesh.is_simulated:
+        return () if held.is_local else watching.ranks_of(held.mesh)
+    return watching.ranks_of(held.mesh, what.target.mesh)
 
 
 @lru_cache(maxsize=CACHED_PROGRAMS)
@@ -166,14 +189,14 @@ def runner(action: Action, donate: bool = False) -> Callable[[Any], Any]:
         return _carrier(action)
     if donate:
         same = held.array_shape == target.array_shape  # else XLA can't reuse the memory, and JAX would warn
-        return partial(_consume, _guarded(program(action, donate=same), held))
+        return partial(_consume, in_turn(program(action, donate=same), held))
     if held.is_local:
         return program(action)
     if isinstance(action, Transition) and _may_be_copied(action):
         if held.is_plain and target.is_plain:
             return lambda x: jax.device_put(x, target.sharding)
         return partial(transfer.repack, source=held, target=target)
-    return _guarded(program(action), held)
+    return in_turn(program(action), held)
 
 
 def _carrier(action: Transfer) -> Callable[[Any], Any]:
@@ -199,7 +222,8 @@ def _consume(run: Callable[[Any], Any], x: Any) -> Any:
     return result
 
 
-def _guarded(compiled: Callable[[Any], Any], held: Storage) -> Callable[[Any], Any]:
+def in_turn(compiled: Callable[[Any], Any], held: Storage) -> Callable[[Any], Any]:
+    """The compiled program, with few of its kind in flight where that matters."""
     return (lambda x: queue_guard(compiled(x))) if _GUARDED and not held.is_local else compiled
 
 
@@ -225,10 +249,18 @@ def queue_guard(result: Any) -> Any:
     if next(iter(result.devices())).platform == "cpu":
         _queued.append(result)
         while len(_queued) > IN_FLIGHT:
-            oldest = _queued.popleft()
+            try:
+                oldest = _queued.popleft()
+            except IndexError:  # other threads have taken the rest
+                break
             if not oldest.is_deleted():
-                oldest.block_until_ready()
+                watching.ready(oldest)
     return result
 
 
 _GUARDED = compat.queue_is_unsafe()
+
+
+def guarded(result: Any) -> Any:
+    """The result of a program with collectives, after a wait if this JAX needs one."""
+    return queue_guard(result) if _GUARDED else result

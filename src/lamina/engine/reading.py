@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
-from lamina.engine import compat, inventory, whole
+from lamina.engine import compat, inventory, watching, whole
 from lamina.engine.primitive import transition
 from lamina.engine.storage import Storage, storage
 from lamina.engine.storage import whole as whole_storage
-from lamina.engine.transfer import host_value
-from lamina.errors import ConversionError, TransformError, with_fix
+from lamina.engine.transfer import host_value, whole_on
+from lamina.errors import ConversionError, ProcessError, TransformError, with_fix
 from lamina.sharding import DeviceMesh, Layout, NamedMapping
 from lamina.sharding.mesh import positions
 
@@ -99,8 +100,11 @@ def shards(array: Any, held: Storage) -> list[Any]:
     """One array per mesh position, row-major, never any padding."""
     _check_known(array, "shards")
     array = held.home(array)
+    _check_here(held)
     if held.is_local:
         return whole.cut(array, held)
+    if not watching.is_whole_here(held.mesh):
+        return _gathered_shards(array, held)
     data = {shard.device: shard.data for shard in array.addressable_shards}
     found = []
     for device, where in zip(held.mesh.devices, positions(held.mesh), strict=True):
@@ -111,6 +115,30 @@ def shards(array: Any, held: Storage) -> list[Any]:
     return found
 
 
+def _gathered_shards(array: Any, held: Storage) -> list[Any]:
+    """Every process's shards on this one: its own where they are, copies of the others on its first device."""
+    everywhere = NamedSharding(inventory.jax_mesh(held.mesh), PartitionSpec())
+    ranks, what = watching.ranks_of(held.mesh), f"read the shards of {held.layout}"
+    stored = np.asarray(watching.ready(watching.run(ranks, what, _same(everywhere), array)).addressable_data(0))
+    here = jax.local_devices()[0]
+    homes = [inventory.resolve(device) for device in held.mesh.devices]
+    own = [home if home.process_index == jax.process_index() else here for home in homes]
+    return jax.device_put(whole.cut(stored, held), own)
+
+
+@lru_cache(maxsize=256)
+def _same(sharding: NamedSharding) -> Any:
+    return jax.jit(lambda x: x, out_shardings=sharding)
+
+
+def _check_here(held: Storage) -> None:
+    if not watching.is_here(held.mesh):
+        ranks = ", ".join(map(str, watching.ranks_of(held.mesh)))
+        fact = f"this Tensor lies on {held.mesh!r}, whose devices belong to process {ranks}"
+        fix = "shard it onto a mesh that has devices of every process, and read that one"
+        raise ProcessError(with_fix(f"{fact}; process {jax.process_index()} has none of them", fix))
+
+
 @compat.at_once
 def from_shards(parts: list[Any], held: Storage) -> Any:
     """The stored array whose shards these are, each already of its right shape."""
@@ -119,12 +147,16 @@ def from_shards(parts: list[Any], held: Storage) -> Any:
     arrays = []
     padded = (*(1 for _ in held.lead), *held.layout.padded_block(held.shape))
     for device, part in zip(held.mesh.devices, parts, strict=True):
-        block = jax.device_put(part, SingleDeviceSharding(inventory.resolve(device), memory_kind=held.memory_kind))
+        home = inventory.resolve(device)
+        if home.process_index != jax.process_index():
+            continue
+        block = jax.device_put(part, SingleDeviceSharding(home, memory_kind=held.memory_kind))
         block = block.reshape((1,) * len(held.lead) + block.shape)
         if block.shape != padded:
             block = jax.numpy.pad(block, [(0, full - size) for full, size in zip(padded, block.shape, strict=True)])
         arrays.append(block)
-    return jax.make_array_from_single_device_arrays(held.array_shape, held.sharding, arrays)
+    dtype = jax.dtypes.canonicalize_dtype(parts[0].dtype)
+    return jax.make_array_from_single_device_arrays(held.array_shape, held.sharding, arrays, dtype=dtype)
 
 
 def _stack(parts: list[Any], held: Storage) -> Any:
@@ -139,6 +171,10 @@ def _stack(parts: list[Any], held: Storage) -> Any:
 def value(array: Any, held: Storage) -> np.ndarray:
     """The global value on the host."""
     _check_known(array, "value")
+    _check_here(held)
     array, held = in_device_memory(array, held)
+    if not watching.is_whole_here(held.mesh):
+        everywhere = whole_on(held)
+        return np.asarray(watching.ready(transition(array, held, everywhere)).addressable_data(0))
     plain = held.without_pieces()
     return host_value(transition(array, held, plain), plain)

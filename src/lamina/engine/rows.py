@@ -13,7 +13,7 @@ On a simulated mesh, where all blocks are at hand, the dim is put together, take
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -53,7 +53,21 @@ class Route:
         return sum(len(turn.pairs) * turn.rows.shape[1] for turn in self.rounds) / len(self.rows)
 
 
-def taken(here: Here, blocks: Sequence[Any], dim: int, sizes: Sequence[int], axes: Axes, runs: Runs, fill: Any) -> Any:
+Units = tuple[
+    int, int
+]  # entries that a cut never parts, in the operands and in the result: 2 cuts 6 entries as 4 and 2
+
+
+def taken(
+    here: Here,
+    blocks: Sequence[Any],
+    dim: int,
+    sizes: Sequence[int],
+    axes: Axes,
+    runs: Runs,
+    fill: Any,
+    units: Units = (1, 1),
+) -> Any:
     """The block of a result whose entries along `dim` are, as the runs say, those of the operands one after the other.
 
     `sizes` are the operands' along the dim, which is split over `axes` in all of them and in the result.
@@ -63,14 +77,15 @@ def taken(here: Here, blocks: Sequence[Any], dim: int, sizes: Sequence[int], axe
     count = here.results[0].layout.count(axes)
     made = length(runs)
     shape = list(blocks[0].shape)
-    shape[dim] = -(-made // count)
+    shape[dim] = _block(made, count, units[1])
     if not all(shape) or not any(sizes):
         return jnp.full(shape, fill, blocks[0].dtype)
     if here.results[0].mesh.is_simulated:
-        whole = [from_blocks(gathered(here, x, dim, axes), dim, n, count) for x, n in zip(blocks, sizes, strict=True)]
-        result = to_blocks(run_by_run(_joined(whole, dim), dim, runs, fill), dim, count)
+        both = zip(blocks, sizes, strict=True)
+        whole = [_by(units[0], gathered(here, x, dim, axes), dim, from_blocks, n // units[0], count) for x, n in both]
+        result = _by(units[1], run_by_run(_joined(whole, dim), dim, runs, fill), dim, to_blocks, count)
         return lax.dynamic_slice_in_dim(result, here.index(axes) * shape[dim], shape[dim], dim)
-    way = route(tuple(sizes), runs, count)
+    way = route(tuple(sizes), runs, count, units)
     own, me = _joined(blocks, dim), here.index(axes)
     parts = [own]
     order, number = _in_mesh_order(here, axes)
@@ -78,6 +93,18 @@ def taken(here: Here, blocks: Sequence[Any], dim: int, sizes: Sequence[int], axe
         pairs = [(number[sender], number[receiver]) for sender, receiver in turn.pairs]
         parts.append(lax.ppermute(_rows(own, dim, turn.rows, me, 0), order, pairs))
     return _rows(_joined(parts, dim), dim, way.rows, me, fill)
+
+
+def _block(size: int, count: int, unit: int) -> int:
+    """How long the largest block is."""
+    return -(-size // unit // count) * unit
+
+
+def _by(unit: int, x: Any, dim: int, function: Callable[..., Any], *more: int) -> Any:
+    """The function on units in place of entries."""
+    apart = x.reshape(*x.shape[:dim], x.shape[dim] // unit, unit, *x.shape[dim + 1 :])
+    made = function(apart, dim, *more)
+    return made.reshape(*made.shape[:dim], made.shape[dim] * unit, *made.shape[dim + 2 :])
 
 
 def _in_mesh_order(here: Here, axes: Axes) -> tuple[Axes, list[int]]:
@@ -190,7 +217,7 @@ def numbers(runs: Runs) -> np.ndarray:
 
 
 @lru_cache(maxsize=32)  # tables may be long; the compiled programs are kept elsewhere
-def route(sizes: tuple[int, ...], runs: Runs, blocks: int) -> Route:
+def route(sizes: tuple[int, ...], runs: Runs, blocks: int, units: Units = (1, 1)) -> Route:
     """The messages, in rounds, and the tables.
 
     >>> shifted = route((8,), (Run(1, 1, 7), Run(0, 1, 1)), 4)  # two entries each, rolled by one
@@ -198,8 +225,8 @@ def route(sizes: tuple[int, ...], runs: Runs, blocks: int) -> Route:
     (((0, 3), (1, 0), (2, 1), (3, 2)), [[0], [0], [0], [0]], [1, 2])
     """
     index = numbers(runs)
-    holder, place, own = _homes(sizes, blocks)
-    starts = [split_offset(len(index), blocks, block) for block in range(blocks + 1)]
+    holder, place, own = _homes(sizes, blocks, units[0])
+    starts = _starts(len(index), blocks, units[1])
     needs: dict[tuple[int, int], np.ndarray] = {}
     for block in range(blocks):
         wanted = index[starts[block] : starts[block + 1]]
@@ -213,7 +240,7 @@ def route(sizes: tuple[int, ...], runs: Runs, blocks: int) -> Route:
     for turn in rounds:
         offsets.update((pair, behind) for pair in turn.pairs)
         behind += turn.rows.shape[1]
-    rows = np.full((blocks, -(-len(index) // blocks)), behind, np.int32)
+    rows = np.full((blocks, _block(len(index), blocks, units[1])), behind, np.int32)
     for block in range(blocks):
         wanted = index[starts[block] : starts[block + 1]]
         there = np.flatnonzero(wanted >= 0)
@@ -226,16 +253,20 @@ def route(sizes: tuple[int, ...], runs: Runs, blocks: int) -> Route:
     return Route(tuple(rounds), rows)
 
 
-def _homes(sizes: tuple[int, ...], blocks: int) -> tuple[np.ndarray, np.ndarray, int]:
+def _starts(size: int, blocks: int, unit: int) -> np.ndarray:
+    return np.array([unit * split_offset(size // unit, blocks, block) for block in range(blocks + 1)])
+
+
+def _homes(sizes: tuple[int, ...], blocks: int, unit: int) -> tuple[np.ndarray, np.ndarray, int]:
     """For each entry of the operands, one after the other: which block holds it, and where; and a block's size."""
     holder, place, behind = [], [], 0
     for size in sizes:
-        starts = np.array([split_offset(size, blocks, block) for block in range(blocks + 1)])
+        starts = _starts(size, blocks, unit)
         entry = np.arange(size)
         held = np.searchsorted(starts, entry, side="right") - 1
         holder.append(held)
         place.append(entry - starts[held] + behind)
-        behind += -(-size // blocks)
+        behind += _block(size, blocks, unit)
     return np.concatenate(holder), np.concatenate(place), behind
 
 
@@ -263,6 +294,6 @@ def _round(pairs: list[tuple[int, int]], needs: dict[tuple[int, int], np.ndarray
     return Round(tuple(sorted(pairs)), rows)
 
 
-def received(sizes: Sequence[int], blocks: int, runs: Runs) -> float:
+def received(sizes: Sequence[int], blocks: int, runs: Runs, units: Units = (1, 1)) -> float:
     """The entries that a device receives, on the mean."""
-    return 0.0 if blocks == 1 or not any(sizes) else route(tuple(sizes), runs, blocks).received
+    return 0.0 if blocks == 1 or not any(sizes) else route(tuple(sizes), runs, blocks, units).received

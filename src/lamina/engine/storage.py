@@ -67,7 +67,7 @@ class Storage:
             if self.memory_kind is not None:
                 inventory.check_memory(self.mesh.devices[0], self.memory_kind)
             if self.is_local:
-                device = inventory.resolve(self.mesh.devices[0])
+                device = inventory.player(self.mesh)
                 self._sharding = SingleDeviceSharding(device, memory_kind=self.memory_kind)
             else:
                 mesh = inventory.jax_mesh(self.mesh)

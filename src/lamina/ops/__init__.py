@@ -12,15 +12,17 @@ from lamina.ops import rearranging as _rearranging
 from lamina.ops import reduction as _reduction
 from lamina.ops import scans as _scans
 from lamina.ops import sorting as _sorting
-from lamina.ops.apply import apply
+from lamina.ops.applying import apply
 from lamina.ops.elementwise import *  # noqa: F403
-from lamina.ops.explain import explain
+from lamina.ops.explaining import explain
 from lamina.ops.gather import all_gather, all_to_all, distributed_broadcast
 from lamina.ops.getitem import *  # noqa: F403
 from lamina.ops.getitem import getitem  # noqa: F401  # behind x[...]
 from lamina.ops.implicit import on_reshard
 from lamina.ops.indexing import *  # noqa: F403
+from lamina.ops.inferring import infer
 from lamina.ops.linalg import *  # noqa: F403
+from lamina.ops.local import here, spmd
 from lamina.ops.movement import *  # noqa: F403
 from lamina.ops.nn import *  # noqa: F403
 from lamina.ops.permute import ppermute
@@ -30,8 +32,8 @@ from lamina.ops.reduction import *  # noqa: F403
 from lamina.ops.scans import *  # noqa: F403
 from lamina.ops.shard import reshard, shard
 from lamina.ops.sorting import *  # noqa: F403
-from lamina.ops.spmd import here, spmd
 from lamina.ops.transfer import accelerator, cpu, gpu, to_device, transfer_to
+from lamina.ops.updates import At  # noqa: F401  # behind x.at
 
 __all__ = [
     "accelerator",
@@ -45,6 +47,7 @@ __all__ = [
     "explain",
     "gpu",
     "here",
+    "infer",
     "on_reshard",
     "ppermute",
     "random",

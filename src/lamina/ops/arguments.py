@@ -13,6 +13,7 @@ from lamina.engine import compat, primitive, programs, reading, transfer
 from lamina.engine.programs import DEFAULT, Options, Transition
 from lamina.engine.storage import Storage, storage
 from lamina.errors import LayoutError, Problems, with_fix
+from lamina.ops import rehearsal as rehearsals
 from lamina.sharding import DeviceMapping
 from lamina.sharding.integers import as_integer
 from lamina.sharding.layout import Axes
@@ -66,6 +67,7 @@ def relocate(x: Any, target: Storage, options: Options = DEFAULT, donate: bool =
     t = x if isinstance(x, Tensor) else from_jax(x)
     if t._held is target:
         return t
+    _rehearsed(t, target)
     array, held = reading.in_device_memory(t._array, t._held)
     arriving = target.with_kind(None)
     if held.mesh != arriving.mesh:
@@ -89,7 +91,13 @@ def _along(route: tuple[Transition, ...], array: Any, donate: bool) -> Any:
 
 def relayout(t: Tensor, target: Storage) -> Tensor:
     """The same value in another layout of the same mesh."""
+    _rehearsed(t, target)
     return t if t._held is target else Tensor(primitive.transition(t._array, t._held, target), target)
+
+
+def _rehearsed(t: Tensor, target: Storage) -> None:
+    if (rehearsal := rehearsals.current()) is not None:
+        rehearsal.moved(t._array, t._held, target, t.dtype.itemsize)
 
 
 def storage_for(mapping: DeviceMapping, shape: tuple[int, ...]) -> Storage:

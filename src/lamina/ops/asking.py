@@ -23,10 +23,11 @@ def asked_layout(
     dim_specs: Any,
     replicated_axes: Any,
     partial: Any,
+    argument: str = "dim_specs",
 ) -> Layout:
     """The layout that the arguments of `verb` ask for; all that is wrong with them is said at once."""
     with explained(
-        f"{verb}(dim_specs={spec_as_written(dim_specs)})",
+        f"{verb}({argument}={spec_as_written(dim_specs)})",
         fix=f"one entry per dim: None, one of {list(mesh.axis_names)}, or a tuple of them; each axis once",
         shape=shape,
         x=None if lies is None else f"{list(shape)} lying as {lies[1]}",

@@ -23,9 +23,10 @@ from lamina.engine.local import Body, Fill
 from lamina.engine.storage import Storage, storage, whole
 from lamina.errors import LaminaError, LayoutError, explained, with_fix
 from lamina.ops import implicit
+from lamina.ops import rehearsal as rehearsals
 from lamina.ops.arguments import described, host_array, relayout, relocate
 from lamina.ops.asking import asked_layout
-from lamina.planning.choice import Choice, choices
+from lamina.planning.choice import Choice, choose
 from lamina.rules import Factors
 from lamina.sharding import DeviceMapping, DeviceMesh, Layout
 from lamina.tensors import Tensor, from_jax, tensor
@@ -110,6 +111,11 @@ def _decided(kernel: Kernel, operands: Sequence[Any], params: Params, asked: Any
             return _decided(kernel, together(kernel.name, operands), params, asked)
     if (numbers and pieces) or len(known) == sum(held is None for held, _ in known):
         return _decided(kernel, as_tensors(kernel.name, operands), params, asked)
+    if (rehearsal := rehearsals.current()) is not None:
+        weigh = rehearsal.weigh(kernel.name, arrays, [held for held, _ in known])
+        decision = _decide.__wrapped__(kernel, tuple(known), params, asked, weigh)
+        rehearsal.inside(decision.computation.received * max(decision.itemsizes))
+        return decision, arrays
     try:
         return _decide(kernel, tuple(known), params, asked), arrays
     except TypeError as error:
@@ -122,7 +128,10 @@ _NUMBERS = (int, float, bool, complex)
 
 
 @lru_cache(maxsize=8192, typed=True)
-def _decide(kernel: Kernel, known: tuple[tuple[Storage | None, Any], ...], params: Params, asked: Any) -> Decision:
+def _decide(
+    kernel: Kernel, known: tuple[tuple[Storage | None, Any], ...], params: Params, asked: Any, weigh: Any = None
+) -> Decision:
+    """What the call does; `weigh` chooses in place of the planner, for a rehearsal."""
     sources = tuple(held for held, _ in known)
     tensors = [held for held in sources if held is not None]
     with explained(kernel.name, fix="", only=LaminaError, **_shown(sources)):
@@ -132,7 +141,7 @@ def _decide(kernel: Kernel, known: tuple[tuple[Storage | None, Any], ...], param
         itemsizes = tuple(0.0 if held is None else np.dtype(dtype).itemsize for held, dtype in known)
         mesh = tensors[0].mesh
         wanted = None if asked is None else _asked(kernel.name, asked, mesh, tuple(factors.result_shapes[0]))
-        way = ranked(factors, sources, itemsizes, None if wanted is None else wanted.layout)[0].way
+        way = chosen(factors, sources, itemsizes, None if wanted is None else wanted.layout, weigh).way
         required = tuple(
             held if held is None else held.with_layout(layout)
             for held, layout in zip(sources, way.required, strict=True)
@@ -151,10 +160,10 @@ def _asked(name: str, asked: Any, mesh: DeviceMesh, shape: tuple[int, ...]) -> S
     """The storage that an `out_sharding` asks for."""
     if isinstance(asked, DeviceMapping):
         if asked.mesh != mesh:
-            fact = f"{name}(out_sharding={asked!r}): the operands lie on {mesh!r}"
+            fact = f"out_sharding={asked!r} is on another mesh than the operands, {mesh!r}"
             raise LayoutError(with_fix(fact, "give a mapping on their mesh, or dim specs"))
         return storage(mesh, asked.layout(len(shape)), shape)
-    return storage(mesh, asked_layout(f"{name}(out_sharding)", shape, None, mesh, asked, None, ()), shape)
+    return storage(mesh, asked_layout(name, shape, None, mesh, asked, None, (), "out_sharding"), shape)
 
 
 @lru_cache(maxsize=8192, typed=True)
@@ -172,14 +181,20 @@ class _Bound:
         return self.body(here, *blocks, *self.params)
 
 
-def ranked(
-    factors: Factors, sources: Sequence[Storage | None], itemsizes: Sequence[float], wanted: Layout | None = None
-) -> tuple[Choice, ...]:
-    """Every way that the op may take, the best first; `wanted` is how the result shall lie."""
+def chosen(
+    factors: Factors,
+    sources: Sequence[Storage | None],
+    itemsizes: Sequence[float],
+    wanted: Layout | None = None,
+    weigh: Any = None,
+) -> Choice:
+    """The way that the op takes; `wanted` is how the result shall lie."""
     first = next(held for held in sources if held is not None)
     bare = first.layout.replace((), ())
     layouts = [bare if held is None else held.layout for held in sources]
-    return choices(factors, layouts, itemsizes, default_links(first.mesh), wanted)
+    if weigh is not None:
+        return weigh(factors, layouts, itemsizes, wanted)
+    return choose(factors, layouts, itemsizes, default_links(first.mesh), wanted)
 
 
 def _shown(sources: Sequence[Storage | None]) -> dict[str, str]:
@@ -207,7 +222,7 @@ def together(name: str, operands: Sequence[Any]) -> list[Any]:
             found.append(tensor(x))
         else:
             found.append(_joined(name, x, mesh))
-    return _onone_mesh(found) if mesh is None else found
+    return _on_one_mesh(found) if mesh is None else found
 
 
 def as_tensors(name: str, operands: Sequence[Any]) -> list[Tensor]:
@@ -238,7 +253,7 @@ def _joined(name: str, x: Any, mesh: DeviceMesh) -> Tensor:
     return relocate(value, whole(mesh, value.shape))
 
 
-def _onone_mesh(found: list[Any]) -> list[Any]:
+def _on_one_mesh(found: list[Any]) -> list[Any]:
     """Plain arrays only: those on one device join those on several."""
     meshes = {x.mesh for x in found if isinstance(x, Tensor) and not x.mesh.is_single}
     if len(meshes) != 1:

@@ -31,7 +31,7 @@ from lamina.tensors import Tensor
 
 
 @dataclass
-class _Reading:
+class Reading:
     """An index, entry by entry: what becomes of each dim of x, and where new dims stand among the result's."""
 
     shape: tuple[int, ...]
@@ -68,18 +68,19 @@ def getitem(x: Any, index: Any) -> Tensor:
     ([1, 3, 5], 7, [3, 0], NamedMapping('[x=2] -,x'))
     """
     x = as_tensor(x, "getitem")
-    with explained(f"x[{_shown(index)}]", shape=x.shape):
-        read = _read(x.shape, index)
-        x = rearranged("getitem", x, read.slices)
-        numbers = [d for d, entry in read.picked.items() if np.ndim(entry) == 0]
-        if len(numbers) < len(read.picked):
-            return _with_tensors(x, read)
+    with explained(f"x[{shown(index)}]", shape=x.shape):
+        found = read(x.shape, index)
+        x = rearranged("getitem", x, found.slices)
+        numbers = [d for d, entry in found.picked.items() if np.ndim(entry) == 0]
+        if len(numbers) < len(found.picked):
+            return _with_tensors(x, found)
         if numbers:
-            x = gathered(x, numbers, list(read.picked.values()), 0)
-    return _with_new_dims(x, [entry for entry in read.result if entry != "picked"])
+            x = gathered(x, numbers, list(found.picked.values()), 0)
+    return _with_new_dims(x, [entry for entry in found.result if entry != "picked"])
 
 
-def _read(shape: tuple[int, ...], index: Any) -> _Reading:
+def read(shape: tuple[int, ...], index: Any) -> Reading:
+    """What an index says about a tensor of this shape."""
     given = index if isinstance(index, tuple) else (index,)
     entries = [each for entry in given for each in _without_masks(entry)]
     dots = [entry for entry, _ in entries if entry is Ellipsis]
@@ -91,17 +92,17 @@ def _read(shape: tuple[int, ...], index: Any) -> _Reading:
         raise LayoutError(with_fix(fact, "index each dim at most once, with at most one '...'"))
     if not dots:
         entries.append((Ellipsis, None))
-    read = _Reading(shape)
+    found = Reading(shape)
     for entry, masked in entries:
         if entry is None:
-            read.result.append(None)
+            found.result.append(None)
         elif entry is Ellipsis:
-            read.whole(len(shape) - named)
+            found.whole(len(shape) - named)
         elif isinstance(entry, slice):
-            read.sliced(entry)
+            found.sliced(entry)
         else:
-            read.pick(entry, masked)
-    return read
+            found.pick(entry, masked)
+    return found
 
 
 def _without_masks(entry: Any) -> list[tuple[Any, int | None]]:
@@ -125,14 +126,14 @@ def _without_masks(entry: Any) -> list[tuple[Any, int | None]]:
     return list(zip(np.nonzero(mask), mask.shape, strict=True))
 
 
-def _with_tensors(x: Tensor, read: _Reading) -> Tensor:
+def _with_tensors(x: Tensor, found: Reading) -> Tensor:
     """Index tensors stand in place of their dims where these are neighbours, else in front; numbers count with them."""
-    places = [i for i, entry in enumerate(read.result) if entry == "picked"]
+    places = [i for i, entry in enumerate(found.result) if entry == "picked"]
     together = places == list(range(places[0], places[-1] + 1))
-    before = [entry for entry in read.result[: places[0]] if entry is not None] if together else []
-    made = gathered(x, list(read.picked), list(read.picked.values()), len(before))
-    new = made.ndim - (x.ndim - len(read.picked))
-    rest = [entry for entry in read.result if entry != "picked"]
+    before = [entry for entry in found.result[: places[0]] if entry is not None] if together else []
+    made = gathered(x, list(found.picked), list(found.picked.values()), len(before))
+    new = made.ndim - (x.ndim - len(found.picked))
+    rest = [entry for entry in found.result if entry != "picked"]
     cut = places[0] if together else 0
     return _with_new_dims(made, [*rest[:cut], *range(new), *rest[cut:]])
 
@@ -144,7 +145,7 @@ def _with_new_dims(x: Tensor, result: Sequence[Any]) -> Tensor:
     return reshape(x, tuple(1 if entry is None else next(sizes) for entry in result))
 
 
-def _shown(index: Any) -> str:
+def shown(index: Any) -> str:
     return ", ".join(map(_entry, index if isinstance(index, tuple) else (index,)))
 
 

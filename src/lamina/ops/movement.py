@@ -1,19 +1,23 @@
 """Ops that only say where elements stand: the shape, the order of the dims, copies along new ones.
 
 They move nothing between devices where the layout allows it: a transpose, new dims and copies always, a reshape where
-the split dims stay or are cut and joined at their blocks' ends.  Otherwise a reshape first moves the axes to another
-dim, which costs a device its own block, (k-1)/k of it, and gathers only where no other dim can take them.
+the split dims stay or are cut and joined at their blocks' ends.  If a major dim is split otherwise (7 rows of 4 over 2
+devices, as 28), a device receives what its block of the result has and its block hasn't.  If a minor one is, its axes
+first move to another dim, which costs a device (k-1)/k of its block, or it is gathered where no other can take them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from functools import lru_cache
+from math import gcd, prod
 from operator import index as as_integer
 from typing import Any
 
 import jax.numpy as jnp
 
+from lamina.engine import rows
+from lamina.engine.storage import Storage
 from lamina.errors import LayoutError, explained, with_fix
 from lamina.ops.arguments import as_data, as_tensor
 from lamina.ops.compute import Kernel, compute, together
@@ -21,12 +25,38 @@ from lamina.ops.dims import as_dim, as_dims
 from lamina.ops.elementwise import astype
 from lamina.rules import movement
 from lamina.rules.elementwise import elementwise
+from lamina.rules.rows import Run
 from lamina.tensors import Tensor
 
 
-def _to_result_block(here: Any, x: Any, shape: Any) -> Any:
-    held = here.results[0]
-    return jnp.reshape(x, held.layout.padded_block(held.shape))
+def _reshaped(here: Any, x: Any, shape: Any, across: movement.Groups) -> Any:
+    held, made = here.operands[0], here.results[0]
+    for dims, news in reversed(across):
+        if axes := made.layout.dims[news[0]]:
+            first, units, together = _flat(held, made, dims, news)
+            before, behind = x.shape[: dims[0]], x.shape[dims[-1] + 1 :]
+            x = x.reshape(*before, -(-held.shape[first] // held.layout.grid[first]) * units[0], together, *behind)
+            count = held.shape[first] * units[0]
+            x = rows.taken(here, [x], dims[0], [count], axes, (Run(0, 1, count),), 0, units)
+    return jnp.reshape(x, made.layout.padded_block(made.shape))
+
+
+def _flat(held: Any, made: Any, dims: tuple[int, ...], news: tuple[int, ...]) -> tuple[int, tuple[int, int], int]:
+    """The major dim; how many rows an entry of it is, and one of the result's; how many elements a row has."""
+    mine, yours = prod(held.shape[d] for d in dims[1:]), prod(made.shape[e] for e in news[1:])
+    together = gcd(mine, yours)
+    return dims[0], (mine // together, yours // together), together
+
+
+def _reshaping_receives(required: Any, results: Any, shape: Any, across: movement.Groups) -> float:
+    (held,), (made,) = required, results
+    total = 0.0
+    for dims, news in across:
+        first, units, together = _flat(held, made, dims, news)
+        count, blocks = held.shape[first] * units[0], held.layout.grid[first]
+        beside = prod(size for d, size in enumerate(held.layout.padded_block(held.shape)) if d not in dims)
+        total += rows.received([count], blocks, (Run(0, 1, count),), units) * together * beside
+    return total
 
 
 def _stretched(here: Any, x: Any, shape: Any) -> Any:
@@ -42,7 +72,7 @@ def _triangle(here: Any, x: Any, offset: int, lower: bool) -> Any:
     return jnp.where(keep, x, jnp.zeros((), x.dtype))
 
 
-_RESHAPE = Kernel("reshape", movement.reshape, _to_result_block)
+_RESHAPE = Kernel("reshape", movement.reshape_across, _reshaped, receives=_reshaping_receives)
 _TRANSPOSE = Kernel("transpose", movement.transpose, lambda here, x, order: jnp.transpose(x, order))
 _BROADCAST = Kernel("broadcast_to", movement.broadcast_to, _stretched)
 _STACK = Kernel("stack", lambda shapes, dim: movement.stack(shapes, dim), lambda here, *x: jnp.stack(x[:-1], x[-1]))
@@ -63,7 +93,13 @@ def reshape(x: Any, shape: Any) -> Tensor:
     x = as_tensor(x, "reshape")
     with explained(f"reshape(shape={shape!r})", shape=x.shape):
         target = _sizes(x.shape, shape)
-    return x if target == x.shape else compute(_RESHAPE, (x,), (target,))
+    return x if target == x.shape else compute(_RESHAPE, (x,), (target, _crossing(x._held, target)))
+
+
+@lru_cache(maxsize=4096)
+def _crossing(held: Storage, target: tuple[int, ...]) -> movement.Groups:
+    same = prod(held.shape) == prod(target)  # else the rule says what is wrong
+    return movement.crossing(held.shape, target, held.layout) if same else ()
 
 
 def _sizes(own: tuple[int, ...], shape: Any) -> tuple[int, ...]:

@@ -28,7 +28,7 @@ from lamina.engine import inventory, randomness
 from lamina.engine.storage import Storage, storage, whole
 from lamina.errors import LayoutError, explained, with_fix
 from lamina.ops import elementwise, indexing
-from lamina.ops.apply import apply
+from lamina.ops.applying import apply
 from lamina.ops.arguments import as_data, relayout
 from lamina.ops.asking import asked_layout
 from lamina.ops.dims import as_dim

@@ -83,7 +83,7 @@ def _beside(held: Any, dim: int) -> float:
 
 _REARRANGING = {
     name: Kernel(name, rules.rearranged, _rearranged, receives=_rearranging_receives)
-    for name in ("flip", "roll", "pad", "repeat", "tile", "diff", "getitem")
+    for name in ("flip", "roll", "pad", "repeat", "tile", "diff", "getitem", "at")
 }
 _CONCATENATE = Kernel("concatenate", rules.concatenate, _concatenated, receives=_concatenating_receives)
 _SPLIT = Kernel("split", rules.split, _split, receives=_splitting_receives)

@@ -32,7 +32,7 @@ def shard(x: Any, mesh: DeviceMesh | None, dim_specs: Any, replicated_axes: Any 
 
     Keywords: `partial` (axes left unreduced: names, or a mapping from axis to ReduceOp), `memory_limit` (bytes that a
     device may hold at once on the way), `topology` (the links to plan for: a preset's name or a Topology; by default
-    those of the mesh's devices), `donate` (x's memory may be reused; x is gone afterwards).
+    those of the mesh's devices), `donate` (x's memory may be reused: x is gone then, unless it was on another mesh).
 
     The value doesn't change; the gradient is the way back.
 
@@ -61,7 +61,9 @@ def shard(x: Any, mesh: DeviceMesh | None, dim_specs: Any, replicated_axes: Any 
         if unused := [key for key in dim_specs if key not in x]:
             fact = f"shard(dim_specs): the dict of specs has {unused}, which x has not"
             raise LayoutError(with_fix(fact, f"name keys of x: {list(x)}"))
-        return {key: shard(leaf, mesh, dim_specs[key], replicated_axes, **kwargs) for key, leaf in x.items()}
+        found = x.copy()  # of x's own kind: ordered, with a default, …
+        found.update({key: shard(leaf, mesh, dim_specs[key], replicated_axes, **kwargs) for key, leaf in x.items()})
+        return found
     return over_leaves(lambda leaf: _shard_one(leaf, mesh, dim_specs, replicated_axes, **kwargs), x)
 
 

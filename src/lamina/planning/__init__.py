@@ -4,6 +4,7 @@ Pure Python; only `simulate` uses numpy, when called.
 """
 
 from lamina.planning.crossing import homes_between, plan_across
+from lamina.planning.explanation import Explanation
 from lamina.planning.plan import Plan
 from lamina.planning.search import plan
 from lamina.planning.steps import (
@@ -25,6 +26,7 @@ __all__ = [
     "AllReduce",
     "AllToAll",
     "Exchange",
+    "Explanation",
     "Link",
     "Permute",
     "Plan",

@@ -22,6 +22,7 @@ from lamina.planning.steps import (
 )
 from lamina.planning.topology import Topology
 from lamina.sharding.layout import Axes, Layout
+from lamina.sharding.placements import ReduceOp
 
 Shape = tuple[int, ...]
 
@@ -53,6 +54,8 @@ def seconds(step: Step, layout: Layout, shape: Shape, itemsize: float, links: To
 
     A step takes as long as the device that receives most; where only bytes count, all devices' count alike.
     """
+    if isinstance(step, Unreduce) and step.op is ReduceOp.AVG:
+        return 0.0  # the copies are the pieces: in memory, nothing changes
     received = (step.received if links.only_bytes else partial(most_received, step))(layout, shape) * itemsize
     copied = 0.0
     if links.copy != float("inf"):

@@ -1,4 +1,4 @@
-"""A plan as an HTML table: what a notebook shows of it."""
+"""Plans and explanations as HTML tables: what a notebook shows of them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from lamina.planning.units import bytes_text, seconds_text
 
 if TYPE_CHECKING:
+    from lamina.planning.explanation import Explanation
     from lamina.planning.plan import Plan
 
 
@@ -37,6 +38,30 @@ def plan_html(plan: Plan) -> str:
     body = "".join([head, first, *rows])
     last = f'<tr><td></td><td colspan="5">{escape(total)}</td></tr>'
     return f"<table><caption>{escape(title)}</caption>{body}{last}</table>"
+
+
+def explanation_html(explanation: Explanation) -> str:
+    """One row per operand, result and way not taken of each stage."""
+    from lamina.planning.explanation import cost  # it prints itself with this
+
+    rows = [_row("th", "", "", "shape", "from", "to", "receives")]
+    for number, stage in enumerate(explanation.stages, 1):
+        for i, operand in enumerate(stage.operands):
+            name = (str(number), stage.name) if not i else ("", "")
+            moved = bytes_text(operand.bytes_received) if operand.bytes_received else "·"
+            rows.append(_row("td", *name, _shape(operand.shape), str(operand.source), str(operand.required), moved))
+        if stage.inside:
+            rows.append(_row("td", "", "passes entries on", "", "", "", bytes_text(stage.inside)))
+        for shape, layout in stage.results:
+            rows.append(_row("td", "", "makes", _shape(shape), "", str(layout), ""))
+        for choice in stage.choices[1:]:
+            rows.append(_row("td", "", "instead", "", "", str(choice.way), explanation.price(cost(choice))))
+    title = f"{explanation.op}: receives {bytes_text(explanation.bytes_received)} per device"
+    return f"<table><caption>{escape(title)}</caption>{''.join(rows)}</table>"
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "×".join(map(str, shape)) or "scalar"
 
 
 def _row(kind: str, *cells: str) -> str:

@@ -5,6 +5,6 @@ one.
 """
 
 from lamina.rules.factors import Factors, Passing
-from lamina.rules.ways import Way, ways
+from lamina.rules.ways import Lying, Pieces, Sketch, Way, sketches, ways
 
-__all__ = ["Factors", "Passing", "Way", "ways"]
+__all__ = ["Factors", "Lying", "Passing", "Pieces", "Sketch", "Way", "sketches", "ways"]

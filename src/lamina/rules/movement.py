@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import gcd, prod
 from typing import Any
 
 from lamina.errors import LayoutError, with_fix
 from lamina.rules.elementwise import letters
 from lamina.rules.factors import Factors, Passing
+from lamina.sharding.layout import Layout
 from lamina.sharding.placements import ReduceOp
 
 Shape = Sequence[Any]
@@ -98,6 +100,71 @@ def reshape(shapes: Sequence[Shape], target: tuple[Any, ...]) -> Factors:
         passing=MOVED,
         sizes=tuple(zip(names, cutting.sizes, strict=True)),
     )
+
+
+Groups = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+
+
+def reshape_across(shapes: Sequence[Shape], target: tuple[Any, ...], across: Groups) -> Factors:
+    """The same where in some groups of dims (see `groups`) the major dims of both shapes are split alike.
+
+    What such a split places elsewhere has to be passed on between the devices.
+
+    >>> str(reshape_across([(5, 4)], (20,), (((0, 1), (0,)),)))
+    'cd->c'
+    """
+    plain = reshape(shapes, target)
+    if not across:
+        return plain
+    own, made = list(plain.operands[0]), list(plain.results[0])
+    names = iter(letters(len(plain.sizes) + len(own) + len(made))[len(plain.sizes) :])
+    whole = set(plain.whole)
+    for dims, news in across:
+        own[dims[0]] = made[news[0]] = (next(names),)
+        for d in dims[1:]:
+            own[d] = (next(names),)
+        for e in news[1:]:
+            made[e] = (next(names),)
+        whole |= {entry[0] for entry in (*(own[d] for d in dims[1:]), *(made[e] for e in news[1:]))}
+    return replace(plain, operands=(tuple(own),), results=(tuple(made),), whole=frozenset(whole))
+
+
+def groups(shape: tuple[int, ...], target: tuple[int, ...]) -> Groups:
+    """The dims that become each other, as finely as can be; dims of 1 are in none.
+
+    >>> groups((2, 3, 1, 4), (6, 2, 2))
+    (((0, 1), (0,)), ((3,), (1, 2)))
+    """
+    ours, theirs = list(_dims(shape)), list(_dims(target))
+    found = []
+    while ours:
+        dims, news = [ours.pop(0)], [theirs.pop(0)]
+        while (mine := prod(n for _, n in dims)) != (yours := prod(n for _, n in news)):
+            (dims if mine < yours else news).append((ours if mine < yours else theirs).pop(0))
+        found.append((tuple(d for d, _ in dims), tuple(e for e, _ in news)))
+    return tuple(found)
+
+
+def crossing(shape: tuple[int, ...], target: tuple[int, ...], layout: Layout) -> Groups:
+    """The groups whose major dim alone is split, but not so that its blocks are the result's.
+
+    >>> crossing((5, 4), (20,), Layout({"x": 2}, [("x",), ()])), crossing((4, 4), (16,), Layout({"x": 2}, [("x",), ()]))
+    ((((0, 1), (0,)),), ())
+    """
+    if 0 in shape or not any(layout.dims):
+        return ()
+    plain = reshape([shape], target)
+    (own,), (made,) = plain.operands, plain.results
+    found = []
+    for dims, news in groups(shape, target):
+        axes = layout.dims[dims[0]]
+        if not axes or any(layout.dims[d] for d in dims[1:]):
+            continue
+        splits = plain.placed(own[dims[0]], axes, layout.sizes)
+        stays = splits is not None and not plain.whole & set(splits)
+        if not stays or any(plain.axes_of(made[e], splits or {}, layout.sizes) is None for e in news):
+            found.append((dims, news))
+    return tuple(found)
 
 
 def _size(shape: Shape) -> Any:

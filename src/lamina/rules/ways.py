@@ -8,7 +8,7 @@ the number of devices, and one of them is always there: nothing split, everythin
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
 
@@ -27,14 +27,33 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
+class Passes:
     """The axis's devices hold pieces of `operand` (of all that pass jointly), which pass through."""
 
     passing: Passing
     operand: int
 
 
-Role = Split | Pieces | None  # None: its devices do the same
+Role = Split | Passes | None  # None: its devices do the same
+
+
+Pieces = tuple[tuple[str, ReduceOp], ...]  # a layout's Partial axes, in mesh order
+Lying = tuple[tuple[Axes, ...], Pieces]  # its dims, and these
+
+
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """A way before its layouts are made: most are weighed by this alone, and dropped."""
+
+    required: tuple[Lying, ...]
+    results: tuple[Lying, ...]
+    made: Axes
+
+    def way(self, layouts: Sequence[Layout]) -> Way:
+        """The way, on the mesh of these layouts."""
+        mesh = layouts[0]
+        required = tuple(mesh.replace(*lying) for lying in self.required)
+        return Way(required, tuple(mesh.replace(*lying) for lying in self.results), self.made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +81,26 @@ def ways(factors: Factors, layouts: Sequence[Layout]) -> list[Way]:
     [t=2] -,t × [t=2] t,- → [t=2] -,- +sum(t)
     [t=2] -,- × [t=2] -,- → [t=2] -,-
     """
+    return [sketch.way(layouts) for sketch in sketches(factors, layouts)]
+
+
+def sketches(factors: Factors, layouts: Sequence[Layout]) -> list[Sketch]:
+    """The same ways, as sketches, each once."""
     sizes = layouts[0].sizes
     axes = [axis for axis, size in sizes.items() if size > 1]
     roles = [_roles(factors, layouts, axis) for axis in axes]
-    found: dict[Way, None] = {}
+    found: dict[Sketch, None] = {}
     for chosen in islice(product(*roles), MOST_WAYS):
-        assigned = dict(zip(axes, chosen, strict=True))
-        for splits in _orders(factors, layouts, assigned):
-            if way := _way(factors, layouts, assigned, splits):
-                found.setdefault(way)
+        splits: dict[str, Axes] = {}
+        pieces: list[tuple[str, Passes]] = []
+        for axis, role in zip(axes, chosen, strict=True):
+            if isinstance(role, Split):
+                splits[role.factor] = (*splits.get(role.factor, ()), axis)
+            elif role is not None:
+                pieces.append((axis, role))
+        for ordered in _orders(factors, layouts, splits):
+            if sketch := _sketch(factors, sizes, ordered, pieces):
+                found.setdefault(sketch)
     return list(found)
 
 
@@ -84,7 +114,7 @@ def _roles(factors: Factors, layouts: Sequence[Layout], axis: str) -> list[Role]
         if op := layout.reduce_op(axis):
             for passing in factors.passing:
                 if operand in passing.operands and passing.op is op:
-                    found.setdefault(Pieces(passing, passing.operands[0] if passing.jointly else operand))
+                    found.setdefault(Passes(passing, passing.operands[0] if passing.jointly else operand))
     return [*found, None]
 
 
@@ -106,58 +136,65 @@ def _homes(
         yield from (factor for factor in others if factor in factors.kept and factor not in factors.whole)
 
 
-def _orders(factors: Factors, layouts: Sequence[Layout], assigned: Mapping[str, Role]) -> Iterator[dict[str, Axes]]:
+def _orders(factors: Factors, layouts: Sequence[Layout], splits: dict[str, Axes]) -> Iterable[Mapping[str, Axes]]:
     """Which axes split each factor, major to minor: in every order that an operand has them in now."""
-    groups: dict[str, Axes] = {}
-    for axis, role in assigned.items():
-        if isinstance(role, Split):
-            groups[role.factor] = (*groups.get(role.factor, ()), axis)
+    if all(len(axes) == 1 for axes in splits.values()):
+        return (splits,)
     choices = [
-        list(
-            dict.fromkeys(
-                _in_order(factors, dims, layout, f, axes)
-                for dims, layout in zip(factors.operands, layouts, strict=True)
-            )
+        dict.fromkeys(
+            _in_order(dims, layout, factor, axes) for dims, layout in zip(factors.operands, layouts, strict=True)
         )
         if len(axes) > 1
-        else [axes]
-        for f, axes in groups.items()
+        else (axes,)
+        for factor, axes in splits.items()
     ]
-    for orders in product(*choices):
-        yield dict(zip(groups, orders, strict=True))
+    return (dict(zip(splits, orders, strict=True)) for orders in product(*choices))
 
 
-def _in_order(factors: Factors, dims: tuple, layout: Layout, factor: str, axes: Axes) -> Axes:
-    has = next((own for entry, own in zip(dims, layout.dims, strict=True) if factor in entry), ())
+def _in_order(dims: tuple, layout: Layout, factor: str, axes: Axes) -> Axes:
+    has: Axes = next((own for entry, own in zip(dims, layout.dims, strict=True) if factor in entry), ())
     return (*(axis for axis in has if axis in axes), *(axis for axis in axes if axis not in has))
 
 
-def _way(
-    factors: Factors, layouts: Sequence[Layout], assigned: Mapping[str, Role], splits: Mapping[str, Axes]
-) -> Way | None:
-    sizes = layouts[0].sizes
-    pieces = {axis: role for axis, role in assigned.items() if isinstance(role, Pieces)}
-    required = []
-    for operand, (dims, layout) in enumerate(zip(factors.operands, layouts, strict=True)):
-        entries = [factors.axes_of(entry, splits, sizes) for entry in dims]
-        if None in entries:
-            return None
-        own = [(axis, role.passing.op) for axis, role in pieces.items() if _holds(role, operand)]
-        required.append(layout.replace([entry or () for entry in entries], own))
+def _sketch(
+    factors: Factors, sizes: Mapping[str, int], splits: Mapping[str, Axes], pieces: Sequence[tuple[str, Passes]]
+) -> Sketch | None:
     reduced = {axis: op for factor, op in factors.reduced for axis in splits.get(factor, ())}
-    partial = {**reduced, **{axis: role.passing.op for axis, role in pieces.items()}}
-    if not _may_stand_together(set(partial.values())):
-        return None
+    partial = tuple(reduced.items())
+    if pieces:
+        every = {**reduced, **{axis: role.passing.op for axis, role in pieces}}
+        if not _may_stand_together(set(every.values())):
+            return None
+        partial = tuple(every.items())
+    if len(partial) > 1:
+        at = list(sizes)
+        partial = tuple(sorted(partial, key=lambda pair: at.index(pair[0])))
+    required = []
+    for operand, dims in enumerate(factors.operands):
+        entries = _entries_of(factors, dims, splits, sizes)
+        if entries is None:
+            return None
+        required.append((entries, tuple((axis, role.passing.op) for axis, role in pieces if _holds(role, operand))))
     results = []
     for dims in factors.results:
-        entries = [factors.axes_of(entry, splits, sizes) for entry in dims]
-        if None in entries:
+        entries = _entries_of(factors, dims, splits, sizes)
+        if entries is None:
             return None
-        results.append(layouts[0].replace([entry or () for entry in entries], tuple(partial.items())))
-    return Way(tuple(required), tuple(results), tuple(reduced))
+        results.append((entries, partial))
+    return Sketch(tuple(required), tuple(results), tuple(reduced))
 
 
-def _holds(role: Pieces, operand: int) -> bool:
+def _entries_of(
+    factors: Factors, dims: tuple, splits: Mapping[str, Axes], sizes: Mapping[str, int]
+) -> tuple[Axes, ...] | None:
+    """The axes of each dim; None if no layout says that."""
+    if not factors.sizes:
+        return tuple([splits.get(entry[0], ()) if entry else () for entry in dims])
+    entries = tuple([factors.axes_of(entry, splits, sizes) for entry in dims])
+    return None if None in entries else entries  # type: ignore[return-value]
+
+
+def _holds(role: Passes, operand: int) -> bool:
     return operand in role.passing.operands if role.passing.jointly else operand == role.operand
 
 

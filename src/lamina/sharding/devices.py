@@ -61,12 +61,12 @@ class Accelerator(Device):
         return f"Accelerator({self.id})"
 
 
-def default_devices() -> tuple[Device, ...]:
-    """Every device of JAX's default backend: accelerators where there are any, else the CPU devices.
+def default_devices(count: int | None = None) -> tuple[Device, ...]:
+    """The devices of JAX's default backend, the first `count` of them: accelerators where there are any, else CPUs.
 
     The only look upwards from this room, by name and when called: `sharding` must import without JAX.
     """
-    return importlib.import_module("lamina.engine.inventory").default_devices()
+    return importlib.import_module("lamina.engine.inventory").default_devices(count)
 
 
 def accelerator_count() -> int:

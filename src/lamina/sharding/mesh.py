@@ -64,7 +64,7 @@ class DeviceMesh(Frozen):
 
     @classmethod
     def create(cls, shape: Sequence[int], axis_names: Sequence[str]) -> DeviceMesh:
-        """A mesh over the first devices of JAX's default backend.
+        """A mesh over the first devices of JAX's default backend; of several processes the same number of each.
 
         >>> DeviceMesh.create((2, 4), ("dp", "tp")).num_devices
         8
@@ -78,7 +78,7 @@ class DeviceMesh(Frozen):
                 f'or, on a CPU, jax.config.update("jax_num_cpu_devices", {needed}) before anything uses JAX'
             )
             raise DeviceError(with_fix(f"{fact}{shortened(there)}", fix))
-        return cls(there[:needed], sizes, names)
+        return cls(default_devices(needed), sizes, names)
 
     @classmethod
     def simulated(cls, shape: Sequence[int], axis_names: Sequence[str], device: Device | None = None) -> DeviceMesh:

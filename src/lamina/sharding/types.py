@@ -19,6 +19,7 @@ from lamina.sharding.layout import Layout
 from lamina.sharding.mappings import DeviceMapping, NamedMapping, PlacementMapping, check_on
 from lamina.sharding.mesh import DeviceMesh
 from lamina.sharding.placements import Placement
+from lamina.sharding.shape import Shape
 from lamina.sharding.shapes import local_shapes
 
 
@@ -27,12 +28,19 @@ class TensorType:
     """The type of a value on one device; `device` is None on an abstract mesh."""
 
     dtype: str
-    shape: tuple
+    shape: Shape
     device: Device | None
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    def __str__(self) -> str:
+        return written(self)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", dtype_name(self.dtype))
-        object.__setattr__(self, "shape", tuple(Dim(d) for d in self.shape))
+        object.__setattr__(self, "shape", Shape(self.shape))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +48,29 @@ class BufferType:
     """The type of a mutable buffer on one device."""
 
     dtype: str
-    shape: tuple
+    shape: Shape
     device: Device | None
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    def __str__(self) -> str:
+        return written(self)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dtype", dtype_name(self.dtype))
-        object.__setattr__(self, "shape", tuple(Dim(d) for d in self.shape))
+        object.__setattr__(self, "shape", Shape(self.shape))
+
+
+def written(kind: TensorType | BufferType) -> str:
+    """A type on one device as the text of a graph has it.
+
+    >>> from lamina.sharding import CPU
+    >>> print(TensorType("f32", ("n", 4), CPU(1)))
+    float32[n, 4] @ CPU(1)
+    """
+    return f"{kind.dtype}{kind.shape} @ {kind.device!r}"
 
 
 class DistributedType(Frozen):

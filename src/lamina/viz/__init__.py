@@ -4,6 +4,6 @@ Text only.  `rich` is imported when a table is made, and nothing here needs JAX.
 """
 
 from lamina.viz.drawing import picture
-from lamina.viz.tables import plan_table
+from lamina.viz.tables import explanation_table, plan_table
 
-__all__ = ["picture", "plan_table"]
+__all__ = ["explanation_table", "picture", "plan_table"]

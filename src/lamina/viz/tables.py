@@ -1,10 +1,11 @@
-"""`plan_table`: the steps of a plan as a table."""
+"""`plan_table` and `explanation_table`: the steps of a plan, the stages of an op, as tables."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lamina.planning import Plan
+from lamina.planning import Explanation, Plan
+from lamina.planning.explanation import cost
 from lamina.planning.units import bytes_text, seconds_text
 from lamina.sharding.layout import Layout
 from lamina.sharding.specs import DimSpec
@@ -54,6 +55,55 @@ def plan_table(plan: Plan) -> Table:
         size, much = (str(group), bytes_text(moved)) if moved else ("·", "·")
         table.add_row(str(number), escape(str(step)), size, much, *[seconds_text(time)] * timed, _spec(after))
     return table
+
+
+def explanation_table(explanation: Explanation, most: int = 5) -> Table:
+    """The stages of an op, for `rich.print`: what its operands need, what it makes, and the nearest other ways.
+
+    >>> import lamina, rich
+    >>> mesh = lamina.DeviceMesh.abstract((2,), ("tp",))
+    >>> x = lamina.TensorLayout("f32", (4, 8), lamina.NamedMapping(mesh, [None, "tp"]))
+    >>> w = lamina.TensorLayout("f32", (8, 6), lamina.NamedMapping(mesh, [None, "tp"]))
+    >>> rich.print(explanation_table(lamina.explain("matmul", x, w)))  # doctest: +NORMALIZE_WHITESPACE
+        matmul      shape   from   to                           receives
+    ────────────────────────────────────────────────────────────────────
+    1   matmul      4×8     -,tp   -,-                              64 B
+        operand 1   8×6     -,tp   -,tp                                ·
+        makes       4×6            -,tp
+        instead                    -,tp × tp,- → -,- +sum(tp)       96 B
+        instead                    -,- × -,- → -,-                 160 B
+    ────────────────────────────────────────────────────────────────────
+                                   in all, per device               64 B
+    """
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE, show_footer=True, show_edge=False, pad_edge=False)
+    table.add_column("", justify="right", style="dim")
+    table.add_column(escape(explanation.op))
+    table.add_column("shape")
+    table.add_column("from", no_wrap=True)
+    table.add_column("to", footer="in all, per device")
+    table.add_column("receives", justify="right", footer=bytes_text(explanation.bytes_received))
+    for number, stage in enumerate(explanation.stages, 1):
+        for i, operand in enumerate(stage.operands):
+            much = bytes_text(operand.bytes_received) if operand.bytes_received else "·"
+            name = ("", f"operand {i}") if i else (str(number), escape(stage.name))
+            table.add_row(*name, _shape(operand.shape), _spec(operand.source), _spec(operand.required), much)
+        if stage.inside:
+            table.add_row("", "passes entries on", "", "", "", bytes_text(stage.inside))
+        for shape, layout in stage.results:
+            table.add_row("", "makes", _shape(shape), "", _spec(layout), "")
+        for choice in stage.choices[1 : most + 1]:
+            given = " × ".join(map(_spec, choice.way.required))
+            way = f"{given} → {', '.join(map(_spec, choice.way.results))}"
+            table.add_row("", "[dim]instead[/dim]", "", "", f"[dim]{way}[/dim]", explanation.price(cost(choice)))
+    return table
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "×".join(map(str, shape)) or "scalar"
 
 
 def _spec(layout: Layout) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from lamina.engine import compat, local_code
+from lamina.engine import compat, local_code, watching
 from lamina.engine.local import differing
 from lamina.engine.local_code import Running
 from lamina.engine.programs import queue_guard
@@ -74,7 +74,9 @@ class _Code:
         dtypes = tuple(x.dtype for x in leaves)
         decide = self._decided if compat.nothing_is_traced() else self._decide
         run, results, out_tree = decide(operands, dtypes, tree)
-        made = run(*(x._array for x in leaves))
+        name = getattr(self.fn, "__name__", type(self.fn).__name__)
+        what = f"spmd {name}: {', '.join(str(held.layout) for held in operands)}"
+        made = watching.on(self.mesh, what, run, *(x._array for x in leaves))
         return jax.tree.unflatten(out_tree, [Tensor(x, held) for x, held in zip(made, results, strict=True)])
 
     def _brought(self, x: Any, entry: Any, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""`explain`: what `shard` would do, before anything runs."""
+"""`explain` and `infer`: what a move or an op would do, before anything runs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import jax
 from lamina.engine.links import default_links
 from lamina.errors import LayoutError, PlanError, explained, with_fix
 from lamina.ops.asking import asked_layout
-from lamina.planning import Plan, homes_between, plan, plan_across
+from lamina.ops.inferring import explained_op
+from lamina.planning import Explanation, Plan, homes_between, plan, plan_across
 from lamina.planning.topology import topology as links_of
 from lamina.sharding import DeviceMapping, DeviceMesh, DistributedType, Layout, TensorLayout
 from lamina.sharding.dims import free_symbols
@@ -20,7 +21,43 @@ from lamina.tensors import Tensor, from_jax
 Source = tuple[str, tuple[int, ...], DeviceMesh, Layout]
 
 
-def explain(
+def explain(x: Any, *operands: Any, topology: Any = None, **named: Any) -> Plan | Explanation:
+    """What a move or an op would do, before anything runs.  No devices are needed: a laptop plans for a pod.
+
+    `explain(x, mesh, dim_specs)` is the plan of `shard(x, mesh, dim_specs)`: its steps, bytes, lower bound, memory and
+    time.  `x` is a Tensor, a jax.Array, or only what is known of one: a DistributedTensorType or a TensorLayout.  In
+    place of mesh and dim_specs a DeviceMapping may stand; the other arguments are those of `shard`.
+
+    `explain(op, *operands)` tells how an op of Lamina (or its name, or any function made of them) would run on such
+    operands: for each stage how the operands must lie and what brings them there, how the results then lie, and what
+    the other ways would have cost.  Keywords are passed to the op.
+
+    `topology` are the links that both plan for; without it, those of the mesh's devices.
+
+    >>> import lamina
+    >>> pod = lamina.DeviceMesh.abstract((64, 64), ("dp", "tp"))
+    >>> weights = lamina.TensorLayout("bf16", (65536, 65536), lamina.NamedMapping(pod, ["dp", "tp"]))
+    >>> print(lamina.explain(weights, pod, [None, ("tp", "dp")], topology="tpu_v5p"))
+    [dp=64,tp=64] dp,tp  →  [dp=64,tp=64] -,(tp,dp)   (65536, 65536), itemsize 2
+      1. all-to-all over dp from dim 0 to dim 1: 2064384 B
+    receives 2064384 B (bound 2064384 B, ratio 1.00), holds at most 4194304 B
+    >>> mesh = lamina.DeviceMesh.abstract((2,), ("tp",))
+    >>> x = lamina.TensorLayout("f32", (4, 8), lamina.NamedMapping(mesh, [None, "tp"]))
+    >>> w = lamina.TensorLayout("f32", (8, 6), lamina.NamedMapping(mesh, []))
+    >>> print(lamina.explain("matmul", x, w))
+    matmul: receives 0 B per device
+    1. matmul
+       operand 0, [4, 8] lying as [tp=2] -,tp: stays
+       operand 1, [8, 6] lying as [tp=2] -,-: slice dim 0 over tp, 0 B
+       makes [4, 6] lying as [tp=2] -,- +sum(tp)
+       instead: [tp=2] -,- × [tp=2] -,- → [tp=2] -,-: 64 B
+    """
+    if isinstance(x, str) or (callable(x) and not isinstance(x, (Tensor, jax.Array))):
+        return explained_op(x, operands, topology, named)
+    return _of_move(x, *operands, topology=topology, **named)
+
+
+def _of_move(
     x: Any,
     mesh: DeviceMesh | DeviceMapping | None = None,
     dim_specs: Any = None,
@@ -30,20 +67,6 @@ def explain(
     memory_limit: float | None = None,
     topology: Any = None,
 ) -> Plan:
-    """The plan of `shard(x, mesh, dim_specs)`: its steps, bytes, lower bound, memory and time.  Nothing runs.
-
-    `x` is a Tensor, a jax.Array, or only what is known of one: a DistributedTensorType or a TensorLayout.  In place of
-    mesh and dim_specs a DeviceMapping may stand.  No devices are needed: on an abstract mesh a laptop plans for a pod.
-    The other arguments are those of `shard`.
-
-    >>> import lamina
-    >>> pod = lamina.DeviceMesh.abstract((64, 64), ("dp", "tp"))
-    >>> weights = lamina.TensorLayout("bf16", (65536, 65536), lamina.NamedMapping(pod, ["dp", "tp"]))
-    >>> print(lamina.explain(weights, pod, [None, ("tp", "dp")], topology="tpu_v5p"))
-    [dp=64,tp=64] dp,tp  →  [dp=64,tp=64] -,(tp,dp)   (65536, 65536), itemsize 2
-      1. all-to-all over dp from dim 0 to dim 1: 2064384 B
-    receives 2064384 B (bound 2064384 B, ratio 1.00), holds at most 4194304 B
-    """
     dtype, shape, here, source = _known(x)
     there, target = _wanted(shape, (here, source), mesh, dim_specs, replicated_axes, partial)
     size = itemsize(dtype)

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from lamina.engine import compat
+from lamina.engine import compat, watching
 from lamina.engine.computing import Computation
 from lamina.engine.primitive import transition
 from lamina.engine.programs import laid_out, queue_guard
@@ -16,7 +16,7 @@ from lamina.engine.storage import Storage
 from lamina.errors import LayoutError, with_fix
 from lamina.ops import implicit
 from lamina.ops.compute import one_mesh
-from lamina.ops.spmd import asked_storage, is_mapping
+from lamina.ops.local import asked_storage, is_mapping
 from lamina.sharding import DeviceMesh, Layout
 from lamina.tensors import Tensor
 
@@ -55,7 +55,8 @@ def apply(fn: Callable[..., Any], *tensors: Any, out: Any = None, **options: Any
             run, shape = _compiled.__wrapped__(fn, mesh, sources, targets, which, tree, tuple(others), out)
     else:
         run, shape = _program(fn, mesh, sources, targets, which, tree, tuple(others), out)
-    made = run(*arrays)
+    name = getattr(fn, "__name__", type(fn).__name__)
+    made = watching.on(mesh, f"apply {name}: {_layouts(sources)}", run, *arrays)
     if (
         made
         and not (mesh.is_single or mesh.is_simulated)
@@ -81,6 +82,10 @@ def _report(sources: tuple[Storage, ...], targets: tuple[Storage, ...], found: l
     if implicit.watched() and sources != targets:
         itemsizes = tuple(float(leaf.dtype.itemsize) for leaf in found)
         implicit.report(Computation("apply", _nothing, sources, targets, ()), itemsizes)
+
+
+def _layouts(storages: tuple[Storage, ...]) -> str:
+    return ", ".join(str(held.layout) for held in storages)
 
 
 def _nothing(*_: Any) -> None: ...

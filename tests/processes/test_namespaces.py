@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.namespaces import PORT, Network, hosts, why_not
-from tests.processes.launching import launched, launched_well
+from tests.processes.launching import PROGRAMS, ROOT, launched, launched_well
 
 pytestmark = [
     pytest.mark.processes,
@@ -42,6 +42,18 @@ def test_four_hosts():
         reshards_and_reads(options)
         a_host_that_dies(options)
         links(options)
+
+
+@pytest.mark.exhaustive(keep=1000)
+@pytest.mark.parametrize(
+    "program", [ROOT / "examples" / "demo.py", PROGRAMS / "reads.py", ROOT / "examples" / "train.py"]
+)
+def test_programs_over_four_hosts(program):
+    arguments = ["--mesh", "dp=2,tp=4", "--steps", "3"] if program.name == "train.py" else []
+    with four_hosts() as options:
+        done = launched_well(program, *arguments, processes=4, options=[*options, "--timeout", "60"], limit=300)
+    ends = {"demo.py": "results matched numpy", "reads.py": "read everything", "train.py": "3/3 loss 4."}
+    assert ends[program.name] in "\n".join(done.said(0)[-3:])
 
 
 def reshards_and_reads(options: list[str]) -> None:

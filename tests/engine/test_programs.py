@@ -20,13 +20,14 @@ import pytest
 
 import lamina
 from lamina import DeviceMesh, ReduceOp
-from lamina.engine import primitive, programs, transfer
+from lamina.engine import primitive, programs, relabel, transfer
 from lamina.engine.storage import storage
 from lamina.planning import Plan
 from lamina.planning.schedule import schedule
 from lamina.planning.steps import AllGather, AllReduce, AllToAll, Exchange, Permute, ReduceScatter, Slice, Unreduce
 from lamina.sharding import Layout
-from tests.strategies import all_layouts
+from tests.engine.oracles import mesh_of
+from tests.strategies import all_layouts, values
 
 ROOT = Path(__file__).parent.parent.parent
 KINDS = ("all_gather", "all_to_all", "collective_permute", "all_reduce", "reduce_scatter")
@@ -381,3 +382,15 @@ def test_3000_queued_collectives_never_hang(variant):
     environment = {**os.environ, "PYTHONPATH": path, "JAX_PLATFORMS": "cpu"}
     run = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=240)
     assert run.stdout == "done\n", run.stderr[-2000:]
+
+
+@pytest.mark.parametrize("reduce", [lamina.all_reduce, partial(lamina.reduce_scatter, axis=0)], ids=["all", "scatter"])
+def test_shards_are_read_as_pieces_and_reduced_by_one_program(reduce):
+    """Two programs took 1.7 to 2.6 times as long as JAX's one on 8 devices."""
+    x = lamina.shard(values((8, 4)), mesh_of({"x": 2, "y": 2}), ["x"])
+    relabel.as_pieces.cache_clear()
+    relabel.reduction.cache_clear()
+    expected = values((8, 4))[:4] + values((8, 4))[4:]
+    np.testing.assert_array_equal(reduce(x).numpy(), expected)
+    assert (relabel.as_pieces.cache_info().currsize, relabel.reduction.cache_info().currsize) == (0, 1)
+    np.testing.assert_array_equal(jax.jit(reduce)(x).numpy(), expected)

@@ -25,6 +25,8 @@ from lamina.graph import (
     distributed,
     ops,
 )
+from lamina.graph.lower import lower
+from lamina.graph.stages import stages
 from tests.graph.helpers import ALL, data
 
 A, B, C, D = ALL[:4]
@@ -60,8 +62,8 @@ def test_compiled_once_per_binding_and_no_more_than_asked():
     assert traced == [(3,), (4,), (5,), (4,)]
 
 
-def kinds_of(stages):
-    return [type(stage).__name__ for stage in stages]
+def kinds_of(found):
+    return [type(stage).__name__ for stage in found]
 
 
 def test_the_same_work_is_one_region():
@@ -102,9 +104,9 @@ def test_groups_of_their_own_are_regions_of_their_own():
     model = load(
         lambda a, b, c, d: [*ops.allreduce.sum([a, b]), *ops.allgather([d, c])], *(vector(x) for x in (A, B, C, D))
     )
-    stages = model.stages(n=2)
-    assert kinds_of(stages) == ["Region", "Region"]
-    assert {stage.devices for stage in stages if isinstance(stage, Region)} == {(A, B), (D, C)}
+    found = model.stages(n=2)
+    assert kinds_of(found) == ["Region", "Region"]
+    assert {stage.devices for stage in found if isinstance(stage, Region)} == {(A, B), (D, C)}
     inputs = [data((2,), seed=i) for i in range(4)]
     found = model.execute(*inputs)
     np.testing.assert_array_equal(found[2].numpy(), np.concatenate([inputs[3], inputs[2]]))
@@ -123,6 +125,13 @@ def test_a_pipeline_of_devices():
     np.testing.assert_array_equal(
         model.execute(x)[0].numpy(), np.maximum(np.maximum(np.maximum(x + 1, 0) + 1, 0) + 1, 0)
     )
+
+
+def test_no_program_runs_on_cpus_and_accelerators():
+    """An all-gather of a CPU and an accelerator goes part by part; it can be planned without having either."""
+    kinds = [vector(A), vector(DeviceRef.GPU(0))]
+    lowered = lower(Graph("g", lambda a, b: ops.allgather([a, b]), kinds), {"n": 3})
+    assert kinds_of(stages(lowered)) == ["Move"]
 
 
 def test_what_nobody_needs_is_not_done():

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.namespaces import PORT, Network, hosts, why_not
-from tests.processes.launching import launched, launched_well
+from tests.processes.launching import PROGRAMS, ROOT, launched, launched_well
 
 pytestmark = [
     pytest.mark.processes,
@@ -36,12 +36,28 @@ def four_hosts() -> Iterator[list[str]]:
             yield [*where, "--devices-per-process", "2", "--timeout", "20", "--grace", "2"]
 
 
-def test_four_hosts():
-    """One test, so that the hosts are made once."""
+@pytest.mark.exhaustive(keep=1000)
+@pytest.mark.parametrize("program", ["", "demo", "reads", "train"])
+def test_four_hosts(program):
+    """The checks below on hosts that are made once; with --exhaustive, whole programs too."""
     with four_hosts() as options:
-        reshards_and_reads(options)
-        a_host_that_dies(options)
-        links(options)
+        if program:
+            a_program(program, options)
+        else:
+            reshards_and_reads(options)
+            a_host_that_dies(options)
+            links(options)
+
+
+def a_program(name: str, options: list[str]) -> None:
+    path, *arguments = {
+        "demo": [ROOT / "examples" / "demo.py"],
+        "reads": [PROGRAMS / "reads.py"],
+        "train": [ROOT / "examples" / "train.py", "--mesh", "dp=2,tp=4", "--steps", "3"],
+    }[name]
+    ends = {"demo": "results matched numpy", "reads": "read everything", "train": "3/3 loss 4."}
+    done = launched_well(path, *arguments, processes=4, options=[*options, "--timeout", "60"], limit=300)
+    assert ends[name] in "\n".join(done.said(0)[-3:])
 
 
 def reshards_and_reads(options: list[str]) -> None:

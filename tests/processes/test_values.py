@@ -61,8 +61,7 @@ def test_the_examples_run_unchanged(example, says):
     program = Path(__file__).parent.parent.parent / "examples" / example[0]
     options = ["--devices-per-process", "4"]
     done = launched_well(program, *example[1:], processes=2, options=options, limit=300, XLA_FLAGS=FAST_COMPILE)
-    for rank in range(2):
-        assert says in "\n".join(done.said(rank)[-3:])
+    assert says in "\n".join(done.said(0)[-3:])
 
 
 def test_graphs():

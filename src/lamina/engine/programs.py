@@ -189,14 +189,14 @@ def runner(action: Action, donate: bool = False) -> Callable[[Any], Any]:
         return _carrier(action)
     if donate:
         same = held.array_shape == target.array_shape  # else XLA can't reuse the memory, and JAX would warn
-        return partial(_consume, _guarded(program(action, donate=same), held))
+        return partial(_consume, in_turn(program(action, donate=same), held))
     if held.is_local:
         return program(action)
     if isinstance(action, Transition) and _may_be_copied(action):
         if held.is_plain and target.is_plain:
             return lambda x: jax.device_put(x, target.sharding)
         return partial(transfer.repack, source=held, target=target)
-    return _guarded(program(action), held)
+    return in_turn(program(action), held)
 
 
 def _carrier(action: Transfer) -> Callable[[Any], Any]:
@@ -222,7 +222,8 @@ def _consume(run: Callable[[Any], Any], x: Any) -> Any:
     return result
 
 
-def _guarded(compiled: Callable[[Any], Any], held: Storage) -> Callable[[Any], Any]:
+def in_turn(compiled: Callable[[Any], Any], held: Storage) -> Callable[[Any], Any]:
+    """The compiled program, with few of its kind in flight where that matters."""
     return (lambda x: queue_guard(compiled(x))) if _GUARDED and not held.is_local else compiled
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 
-from lamina.engine.programs import CACHED_PROGRAMS, laid_out
+from lamina.engine.programs import CACHED_PROGRAMS, Transition, in_turn, laid_out, lower
 from lamina.engine.storage import Storage, storage
 from lamina.sharding.layout import Axes
 from lamina.sharding.placements import ReduceOp
@@ -37,6 +37,19 @@ def pieces_of(held: Storage, axes: Axes, op: ReduceOp) -> Storage:
 def as_pieces(source: Storage, target: Storage) -> Callable[[Any], Any]:
     """The program from the array of `source` to that of `target = pieces_of(source, …)`."""
     return jax.jit(partial(_relabel, source=source, target=target))
+
+
+@lru_cache(maxsize=CACHED_PROGRAMS)
+def reduction(source: Storage, pieces: Storage, route: tuple[Transition, ...]) -> Callable[[Any], Any]:
+    """One program that reads shards as pieces and then goes the route: two calls took twice as long on 8 devices."""
+
+    def both(x: Any) -> Any:
+        x = _relabel(x, source, pieces)
+        for step in route:
+            x = lower(x, step)
+        return x
+
+    return in_turn(jax.jit(both), source)
 
 
 def _relabel(x: Any, source: Storage, target: Storage) -> Any:

@@ -165,8 +165,12 @@ def device_of(instruction: Instruction, types: Mapping[int, TensorType]) -> Devi
 
 
 def is_lockstep(instruction: Instruction, types: Mapping[int, TensorType]) -> bool:
-    """Is it a collective that its devices can do at the same time with one collective of the machine?"""
+    """Is it a collective that its devices can do at the same time with one collective of the machine?
+
+    Not where CPUs and accelerators meet: no program runs on both.
+    """
     rule = instruction.op
-    if not isinstance(rule, Collective):
+    kinds = {type(types[n].device) for n in instruction.outputs}
+    if not isinstance(rule, Collective) or len(kinds) > 1:
         return False
     return rule.in_step([types[n] for n in instruction.inputs], instruction.attributes)

@@ -123,9 +123,6 @@ class RegionProgram:
                 return family.array, family.spec
         if not placed:
             parts = [in_program(env[n], self.types[n]) for n in row]
-        elif all(isinstance(env[n], np.ndarray) for n in row):
-            kinds = [self.types[n].dtype for n in row]
-            parts = transfer.place_each([env[n] for n in row], kinds, self.stage.devices)
         else:
             parts = [on_device(env[n], self.types[n], d) for n, d in zip(row, self.stage.devices, strict=True)]
         return families.assemble(parts, self.there), self.stacked
@@ -167,6 +164,11 @@ class MoveProgram:
             devices = self.one.attributes["devices"]
             env.update(zip(self.one.outputs, transfer.place_stacked(host, devices, self._axis), strict=True))
             return
+        if placed and len(copied := self._copies_of_host(env)) == len(self.one.outputs):
+            kinds = [self.types[number] for number in self.one.outputs]
+            copies = transfer.place_each(copied, [kind.dtype for kind in kinds], [kind.device for kind in kinds])  # type: ignore[misc]
+            env.update(zip(self.one.outputs, copies, strict=True))
+            return
         for i, number in enumerate(self.one.outputs):
             device = self.types[number].device
             assert device is not None
@@ -176,6 +178,12 @@ class MoveProgram:
                 continue
             is_all = len(parts) == 1 and self.one.name != "shard_and_stack"
             env[number] = parts[0] if is_all else self.arrive[i](parts)
+
+    def _copies_of_host(self, env: Env) -> list[np.ndarray]:
+        """The host arrays that results are copies of: they are all sent at once."""
+        whole = [sent[0][0] for sent in self.sent if len(sent) == 1 and sent[0][1] is None]
+        values = [part_of(env[self.one.inputs[j]]) for j in whole]
+        return [x for x in values if isinstance(x, np.ndarray)]
 
     @property
     def _axis(self) -> int:

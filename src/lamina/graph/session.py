@@ -22,7 +22,7 @@ from lamina.graph.lower import Lowered, lower
 from lamina.graph.nodes import Collective
 from lamina.graph.programs import Env, logical, stage_program
 from lamina.graph.results import joined, single, update
-from lamina.graph.stages import Move, Region, Segment, Stage, stages
+from lamina.graph.stages import Move, Region, Segment, Stage, inputs_of, stages
 from lamina.sharding import BufferType, Device
 from lamina.tensors import Tensor
 
@@ -153,6 +153,7 @@ class Executable:
             for ns, held in self._leaving()
             if held is not None and held.is_plain and not held.is_local
         }
+        self.computed_with = {n for stage in self.stages if not isinstance(stage, Move) for n in inputs_of(stage)}
         donated = _donated(self.lowered, self.stages)
         self.programs = [
             stage_program(stage, self.lowered, self.meshes, specs, donated.get(i, frozenset()))
@@ -169,6 +170,8 @@ class Executable:
         traced, placed = bool(tracers), not any(map(is_inside_jit, tracers))
         env: Env = dict(held)
         self._add_constants(env)
+        if placed:
+            self._place_host_data(env)
         if placed or self._spread(held):
             for program in self.programs:
                 program.run(env, placed, donate and not traced)
@@ -202,6 +205,15 @@ class Executable:
         devices = [one.family.mesh.devices for one in held.values() if isinstance(one, Member)]
         return bool(devices and regions) and all(one == devices[0] for one in [*devices, *regions])
 
+    def _place_host_data(self, env: Env) -> None:
+        """Host data that programs compute with goes to its devices, all of it at once."""
+        host = [number for number in self.computed_with if isinstance(env.get(number), np.ndarray)]
+        if host:
+            kinds = [self.lowered.types[number] for number in host]
+            data = [env[number] for number in host]
+            there = transfer.place_each(data, [kind.dtype for kind in kinds], [kind.device for kind in kinds])  # type: ignore[misc]
+            env.update(zip(host, there, strict=True))
+
     def _add_constants(self, env: Env) -> None:
         for number, name in self.lowered.constants.items():
             data = self.graph.constants[name]
@@ -234,14 +246,11 @@ def _donated(lowered: Lowered, found: Sequence[Stage]) -> dict[int, frozenset[in
     last: dict[int, int] = {}
     made: dict[int, int] = {}
     for i, stage in enumerate(found):
+        last |= dict.fromkeys(inputs_of(stage), i)
         match stage:
-            case Move(one):
-                last |= dict.fromkeys(one.inputs, i)
             case Region():
-                last |= dict.fromkeys((n for row in stage.inputs for n in row), i)
                 made |= dict.fromkeys((n for row in stage.outputs for n in row), i)
             case Segment():
-                last |= dict.fromkeys(stage.inputs, i)
                 made |= dict.fromkeys(stage.outputs, i)
     donated: dict[int, set[int]] = {}
     for buffer, value in lowered.stored.items():

@@ -56,6 +56,17 @@ class Move:
 Stage = Segment | Region | Move
 
 
+def inputs_of(stage: Stage) -> list[int]:
+    """The values that a stage needs, of all its devices."""
+    match stage:
+        case Segment():
+            return list(stage.inputs)
+        case Region():
+            return [number for row in stage.inputs for number in row]
+        case Move():
+            return list(stage.instruction.inputs)
+
+
 def stages(lowered: Lowered) -> tuple[Stage, ...]:
     """The stages in an order in which they can run."""
     return _Staging(lowered).staged(lowered.instructions, apart=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from lamina.engine import programs, relabel
+from lamina.engine import compat, primitive, programs, relabel
 from lamina.engine.storage import Storage
 from lamina.errors import Problems, explained
 from lamina.ops.arguments import as_tensor, axes_of, decided_once, described, dim_of, relayout
@@ -35,7 +35,7 @@ def all_reduce(sharded_tensor: Any, *, reduce_op: Any = None, reduce_axes: Any =
     """
     t = as_tensor(sharded_tensor, "all_reduce")
     pieces, target = _reduced(t._held, reduce_op, _hashable(reduce_axes))
-    return relayout(_as_pieces(t, pieces), target)
+    return _along(t, pieces, target)
 
 
 def reduce_scatter(sharded_tensor: Any, axis: int, *, reduce_op: Any = None, reduce_axes: Any = None) -> Tensor:
@@ -51,17 +51,22 @@ def reduce_scatter(sharded_tensor: Any, axis: int, *, reduce_op: Any = None, red
     """
     t = as_tensor(sharded_tensor, "reduce_scatter")
     pieces, target = _scattered(t._held, reduce_op, _hashable(reduce_axes), axis)
-    return relayout(_as_pieces(t, pieces), target)
+    return _along(t, pieces, target)
 
 
 def _hashable(axes: Any) -> Any:
     return tuple(axes) if isinstance(axes, Iterable) and not isinstance(axes, str) else axes
 
 
-def _as_pieces(t: Tensor, pieces: Storage) -> Tensor:
-    if pieces is t._held:
-        return t
-    return Tensor(programs.called(relabel.as_pieces(t._held, pieces), t._array, t._held), pieces)
+def _along(t: Tensor, pieces: Storage, target: Storage) -> Tensor:
+    """The tensor, read as `pieces`, in the storage `target`."""
+    held, x = t._held, t._array
+    if pieces is held:
+        return relayout(t, target)
+    route = primitive.route(pieces, target)
+    if compat.is_tracer(x) or not compat.nothing_is_traced():  # JAX differentiates and maps the two halves apart
+        return relayout(Tensor(programs.called(relabel.as_pieces(held, pieces), x, held), pieces), target)
+    return Tensor(programs.called(relabel.reduction(held, pieces, route), x, held, route[-1]), target)
 
 
 @decided_once

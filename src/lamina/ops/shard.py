@@ -32,7 +32,7 @@ def shard(x: Any, mesh: DeviceMesh | None, dim_specs: Any, replicated_axes: Any 
 
     Keywords: `partial` (axes left unreduced: names, or a mapping from axis to ReduceOp), `memory_limit` (bytes that a
     device may hold at once on the way), `topology` (the links to plan for: a preset's name or a Topology; by default
-    those of the mesh's devices), `donate` (x's memory may be reused; x is gone afterwards).
+    those of the mesh's devices), `donate` (x's memory may be reused: x is gone then, unless it was on another mesh).
 
     The value doesn't change; the gradient is the way back.
 

@@ -101,8 +101,19 @@ RULES: dict[str, Op] = {
     **{name: _reduced(name, function) for name, function in _REDUCTIONS.items()},
     **{name: _kept(name, function) for name, function in _ALONG.items()},
 }
-FUNCTIONS: dict[str, Callable[..., TensorValue]] = {
-    "matmul": matmul,
-    **{name: _reduction(name) for name in _REDUCTIONS},
-    **{name: _along(name) for name in _ALONG},
-}
+
+# Assigned one by one, so that editors and type checkers know the names.
+argmax = _reduction("argmax")
+argmin = _reduction("argmin")
+mean = _reduction("mean")
+prod = _reduction("prod")
+reduce_max = _reduction("reduce_max")
+reduce_min = _reduction("reduce_min")
+sum = _reduction("sum")
+cumsum = _along("cumsum")
+logsoftmax = _along("logsoftmax")
+softmax = _along("softmax")
+
+FUNCTIONS = (
+    matmul, argmax, argmin, mean, prod, reduce_max, reduce_min, sum, cumsum, logsoftmax, softmax,
+)  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from lamina.errors import LayoutError, with_fix
@@ -57,8 +57,6 @@ RULES: dict[str, Op] = {
         lambda attributes, held, x: held.at[thawed_index(attributes["index"])].set(x),
     ),
 }
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "buffer_load": buffer_load,
-    "buffer_store": buffer_store,
-    "buffer_store_slice": buffer_store_slice,
-}
+FUNCTIONS = (
+    buffer_load, buffer_store, buffer_store_slice,
+)  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -242,7 +242,6 @@ RULES: dict[str, Op] = {
         lambda attributes, x, axes, sizes: lockstep.reduce_scatter(x, attributes["axis"], axes, sizes),
     ),
 }
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    function.__name__: function
-    for function in (distributed_broadcast, transfer_to, allgather, shard_and_stack, distributed_scatter)
-}
+FUNCTIONS = (
+    distributed_broadcast, transfer_to, allgather, shard_and_stack, distributed_scatter,
+)  # fmt: skip

@@ -117,9 +117,52 @@ RULES: dict[str, Op] = {
         lambda attributes, x: x.astype(attributes["dtype"]),
     ),
 }
-FUNCTIONS: dict[str, Callable[..., TensorValue]] = {
-    **{name: unary(name) for name in _UNARY},
-    **{name: binary(name) for name in _BINARY},
-    "where": where,
-    "cast": cast,
-}
+
+# Assigned one by one, so that editors and type checkers know the names.
+abs = unary("abs")
+ceil = unary("ceil")
+cos = unary("cos")
+erf = unary("erf")
+exp = unary("exp")
+expm1 = unary("expm1")
+floor = unary("floor")
+gelu = unary("gelu")
+is_inf = unary("is_inf")
+is_nan = unary("is_nan")
+log = unary("log")
+log1p = unary("log1p")
+logical_not = unary("logical_not")
+negate = unary("negate")
+relu = unary("relu")
+round = unary("round")
+rsqrt = unary("rsqrt")
+sigmoid = unary("sigmoid")
+silu = unary("silu")
+sin = unary("sin")
+sqrt = unary("sqrt")
+tanh = unary("tanh")
+trunc = unary("trunc")
+add = binary("add")
+div = binary("div")
+equal = binary("equal")
+floordiv = binary("floordiv")
+greater = binary("greater")
+greater_equal = binary("greater_equal")
+less = binary("less")
+less_equal = binary("less_equal")
+logical_and = binary("logical_and")
+logical_or = binary("logical_or")
+logical_xor = binary("logical_xor")
+max = binary("max")
+min = binary("min")
+mod = binary("mod")
+mul = binary("mul")
+not_equal = binary("not_equal")
+pow = binary("pow")
+sub = binary("sub")
+
+FUNCTIONS = (
+    abs, ceil, cos, erf, exp, expm1, floor, gelu, is_inf, is_nan, log, log1p, logical_not, negate, relu, round,
+    rsqrt, sigmoid, silu, sin, sqrt, tanh, trunc, add, div, equal, floordiv, greater, greater_equal, less,
+    less_equal, logical_and, logical_or, logical_xor, max, min, mod, mul, not_equal, pow, sub, where, cast,
+)  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -228,10 +228,7 @@ RULES: dict[str, Op] = {
         lambda attributes, x: x[thawed_index(attributes["index"])],
     ),
 }
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    function.__name__: function
-    for function in (
-        reshape, rebind, broadcast_to, permute, transpose, squeeze, unsqueeze, concat, stack, split, gather,
-        slice_tensor,
-    )
-}  # fmt: skip
+FUNCTIONS = (
+    reshape, rebind, broadcast_to, permute, transpose, squeeze, unsqueeze, concat, stack, split, gather,
+    slice_tensor,
+)  # fmt: skip

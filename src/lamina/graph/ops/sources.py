@@ -155,4 +155,6 @@ RULES: dict[str, Op] = {
     ),
     "call": Local(_call, _called),
 }
-FUNCTIONS: dict[str, Callable[..., Any]] = {"constant": constant, "shape_of": shape_of, "call": call}
+FUNCTIONS = (
+    constant, shape_of, call,
+)  # fmt: skip

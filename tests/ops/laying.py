@@ -75,6 +75,8 @@ def _split(x: np.ndarray, count: int, op: ReduceOp, draw: np.random.Generator) -
         for factor in factors:
             first = (first / factor).astype(x.dtype)
         return [first, *[f.astype(x.dtype) for f in factors]]
+    if op is ReduceOp.AVG and x.dtype.kind == "u":
+        return [x] * count  # less than 0 would wrap, and the mean with it
     noise = [n.astype(x.dtype) for n in noise]
     if op is ReduceOp.SUM:
         return [(x - sum(noise)).astype(x.dtype), *noise]

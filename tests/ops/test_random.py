@@ -43,7 +43,7 @@ every_plain_layout = pytest.mark.parametrize(("axes", "layout"), PLAIN, ids=case
 @on_both_kinds
 @every_plain_layout
 @pytest.mark.parametrize("name", DRAWS)
-@pytest.mark.exhaustive(keep=24)
+@pytest.mark.exhaustive(keep=48)
 def test_the_numbers_are_jax_randoms(name: str, axes: Mesh, layout: Layout, kind: str) -> None:
     draw = DRAWS[name]
     found = draw(lamina.random, KEY, (4, 5), mesh=mapping_of(mesh_of(axes, kind), layout))

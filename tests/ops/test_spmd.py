@@ -27,7 +27,7 @@ on_both_meshes = pytest.mark.parametrize("axes", MESHES, ids=case_name)
 
 @on_both_kinds
 @every_layout
-@pytest.mark.exhaustive(keep=6)
+@pytest.mark.exhaustive(keep=12)
 def test_code_sees_padded_blocks_and_their_valid_length(axes: Mesh, layout: Layout, kind: str) -> None:
     """What a device makes of its own block, and of what it may ask, is what numpy makes of the shard."""
     mesh, mapping = mesh_of(axes, kind), mapping_of(mesh_of(axes, kind), layout)

@@ -18,7 +18,7 @@ from tests.ops.test_values import cases, count  # noqa: F401
 from tests.strategies import Mesh
 
 
-@cases(every=8)
+@cases(every=16)
 def test_vmap(row: Row, axes: Mesh, kind: str, count: int) -> None:  # noqa: F811
     """Over one more whole dim in front of every operand."""
     mesh = mesh_of(axes, kind)
@@ -34,7 +34,7 @@ def _others(row: Row) -> list[np.ndarray]:
     return [operand.draw(row.seed + 100 + i) for i, operand in enumerate(row.operands)]
 
 
-@cases(rows=DIFFERENTIABLE, every=8)
+@cases(rows=DIFFERENTIABLE, every=16)
 def test_forward(row: Row, axes: Mesh, kind: str, count: int) -> None:  # noqa: F811
     """The directional derivative, along a direction for every piece."""
     mesh, values = mesh_of(axes, kind), row.values()

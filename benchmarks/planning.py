@@ -1,4 +1,7 @@
-"""Time to plan: cold on a small and on a huge mesh, from the cache, and to import what plans need.  No JAX in here."""
+"""Time to plan: cold on a small and on a huge mesh, from the cache, and to import what plans need.  No JAX in here.
+
+It is the processor's time that is taken: a plan waits for nobody, so on an idle machine that is all of it.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,14 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from statistics import median
+from time import process_time
 
 from benchmarks.compiling import ROOT, environment
 from benchmarks.figures import percentile, seconds_text
 from benchmarks.layouts import Family, axes_of
 from benchmarks.progress import progress
 from benchmarks.settings import Result, Settings, Table
-from benchmarks.timing import interleaved, once
+from benchmarks.timing import interleaved
 from lamina.planning import plan
 from lamina.sharding import Layout, ReduceOp
 from lamina.sharding.text import parse_layout
@@ -40,9 +44,9 @@ HARD = (
 
 IMPORT = """
 import sys, time
-start = time.perf_counter()
+start = time.process_time()
 import lamina.sharding, lamina.planning
-print(time.perf_counter() - start, *sorted({"jax", "numpy"} & set(sys.modules)))
+print(time.process_time() - start, *sorted({"jax", "numpy"} & set(sys.modules)))
 """
 FIRST = """
 import json, sys, time
@@ -50,9 +54,9 @@ from lamina.planning import plan
 from lamina.sharding.text import parse_layout
 source, target, shape = json.loads(sys.argv[1])
 source, target = parse_layout(source), parse_layout(target)
-start = time.perf_counter()
+start = time.process_time()
 plan(source, target, tuple(shape))
-print(time.perf_counter() - start)
+print(time.process_time() - start)
 """
 
 
@@ -73,6 +77,13 @@ def run(settings: Settings) -> Result:
         result.limit(f"cold plan on {what}, p90", held, seconds_text(p90), p90 <= target)
         worst = max(times.values())
         result.limit(f"cold plan on {what}, worst", held, seconds_text(worst), worst <= target)
+    if slow := [name for name, seconds in pod.items() if seconds > 20e-3]:
+        result.notes = [
+            f"{len(slow)} of the {len(pod)} pairs on five axes take longer than 20 ms. All of them have Partial axes "
+            "to reduce: the search then goes through forms of source and target that are split over further axes, in "
+            "several orders and dims, and few of these ways are dearer than the others by much."
+        ]
+        assert all("+" in name for name in slow), slow
     first = _first_in_a_process(settings)
     result.limit("the first plan of a process, (2,2,2)", "≤ 2.00 ms", seconds_text(first), first <= 2e-3)
     cached = _cached(settings)
@@ -98,7 +109,9 @@ def _cold(source: Layout, target: Layout, shape: tuple[int, ...], repeats: int) 
     times = []
     for _ in range(repeats):
         forget()
-        times.append(once(lambda: plan(source, target, shape)))
+        start = process_time()
+        plan(source, target, shape)
+        times.append(process_time() - start)
     return median(times)
 
 
@@ -181,5 +194,8 @@ def _table(title: str, rows: tuple) -> Table:
         spread = median(values), percentile(values, 0.9), max(values)
         shown.append((what, len(values), *map(seconds_text, spread)))
     return Table(
-        title, ("mesh", "pairs", "median", "p90", "worst"), tuple(shown), "Every cache is emptied before each plan."
+        title,
+        ("mesh", "pairs", "median", "p90", "worst"),
+        tuple(shown),
+        "The processor's time. Every cache is emptied before each plan.",
     )

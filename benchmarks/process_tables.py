@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
@@ -64,7 +65,26 @@ def result_of(cases: list[Case], shaped: bool) -> Result:
     result.tables += [Table("JAX can't", ("way",), tuple((way,) for way in sorted(refused)))] if refused else []
     if measured:
         _limits(result, measured, shaped)
+        result.notes = list(_notes(measured))
     return result
+
+
+def _notes(measured: list[Case]) -> Iterator[str]:
+    """Which cases are slower than they may be, and whether the plan can be the reason."""
+    slow = [case for case in measured if min(case.speedup(way) for way in OURS) < 1 / SLOW]
+    if not slow:
+        return
+    same = [case for case in slow if case.kinds["lamina"] == case.kinds["jax"]]
+    yield (
+        f"{len(slow)} cases are slower than {SLOW} × JAX's best, eager or jitted. {len(same)} of them run the very "
+        "collectives that JAX's program runs, so that only the machine can have told them apart: here two cores do the "
+        "work of eight devices and their links."
+    )
+    for case in slow:
+        if case not in same:
+            ran = [_kinds(case.kinds[whose]) for whose in ("lamina", "jax")]
+            factors = " and ".join(number(case.speedup(way)) for way in OURS)
+            yield f"- `{case.name}`: {factors} × as fast; Lamina runs {ran[0]}, JAX {ran[1]}."
 
 
 def _limits(result: Result, measured: list[Case], shaped: bool) -> None:

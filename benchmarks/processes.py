@@ -84,12 +84,15 @@ def measure(options: argparse.Namespace, shaped: bool) -> tuple[list[Case], list
     """All cases; after a failure the workers start again with the next one."""
     sizes = [512] if options.quick else [int(size) for size in options.sizes.split(",")]
     pairs = Family((2, 2, 2), 2, True, False).pairs(3 if options.quick else options.pairs)
-    work = _Work([(pair, (size, size)) for size in sizes for pair in pairs])
+    work = _Work([(pair, (size, size)) for pair in pairs for size in sizes])
     what = "4 processes, 1 Gbit/s" if shaped else "4 processes, loopback"
     with progress(what, len(work.todo)) as done:
         while work.todo and len(work.failures) < RESTARTS:
             with namespaces.hosts(PROCESSES) if shaped else nullcontext(on_this_host(PROCESSES)) as place:
-                _run(work, options, shaped, place, done)
+                try:
+                    _run(work, options, shaped, place, done)
+                except KeyboardInterrupt:
+                    return work.cases, [*work.failures, f"interrupted: {len(work.todo)} cases were not measured"]
     work.failures += [f"not measured: {len(work.todo)} cases, after {RESTARTS} failures"] if work.todo else []
     return work.cases, work.failures
 

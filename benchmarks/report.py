@@ -61,6 +61,8 @@ def _section(name: str, result: dict[str, Any]) -> str:
     machine = result["machine"]
     parts = [f"## {name}: {result['what']}\n", f"`{result['command']}`\n"]
     where = f"{machine['cpu']}, {machine['cores']} cores, {machine['memory']}, {machine['system']}"
+    if "load" in machine:
+        where += f", {machine['load']} other programs that wanted to compute when it began"
     parts.append(f"{result['date']}; {versions}; {where}.\n")
     held = [[*row[:3], "yes" if row[3] else "**no**"] for row in result["limits"]]
     parts.append(_table(("what", "to reach", "found", "held"), held))

@@ -14,6 +14,7 @@ from typing import Any
 from benchmarks.settings import Result
 
 RESULTS = Path(__file__).parent / "results"
+LOAD = os.getloadavg()[0]  # before anything was measured: times mean little where other programs compute, too
 
 
 def save(name: str, what: str, result: Result, arguments: Sequence[str], folder: Path = RESULTS) -> Path:
@@ -49,7 +50,8 @@ def versions() -> dict[str, str]:
 
 def machine() -> dict[str, str]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return {"cpu": _cpu(), "cores": str(os.cpu_count()), "memory": f"{memory:.0f} GiB", "system": platform.system()}
+    size = {"cores": str(os.cpu_count()), "memory": f"{memory:.0f} GiB", "load": f"{LOAD:.1f}"}
+    return {"cpu": _cpu(), **size, "system": platform.system()}
 
 
 def _cpu() -> str:

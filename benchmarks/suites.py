@@ -24,6 +24,7 @@ class Suite:
 SUITES: dict[str, Suite] = {
     "pairs": Suite("bytes of every pair of layouts: plan, XLA, bound", devices=0),
     "planning": Suite("time to plan, cold and cached; time to import", devices=0),
+    "rules": Suite("time to choose the way of an op, cold; Python's share of an eager op"),
     "ops": Suite("each op beside the raw JAX program; Python's share"),
     "checkpoint": Suite("save and load beside numpy's files and orbax"),
     "eager": Suite("every reshard of one process beside jax.device_put and jax.jit"),

@@ -55,7 +55,7 @@ def test_losses_are_those_of_one_device(alone, shape):
     check(alone, lamina.DeviceMesh.create(shape, ("dp", "tp")))
 
 
-@pytest.mark.exhaustive(keep=3)
+@pytest.mark.exhaustive(keep=100)
 @pytest.mark.parametrize("shape", [(2, 4), (2, 2), (1, 3)], ids=str)
 def test_losses_of_simulated_devices_are_those_of_one(alone, shape):
     check(alone, lamina.DeviceMesh.simulated(shape, ("dp", "tp")))

@@ -49,10 +49,11 @@ _HOMES = {
     ),
     "lamina.ops.getitem": "nonzero",
     "lamina.ops.indexing": "dynamic_update_slice one_hot take take_along_axis",
+    "lamina.ops.joining": "array_split concatenate split",
     "lamina.ops.movement": (
         "broadcast_to expand_dims matrix_transpose moveaxis ravel reshape squeeze stack swapaxes transpose tril triu"
     ),
-    "lamina.ops.rearranging": "array_split concatenate diff flip pad repeat roll split tile",
+    "lamina.ops.rearranging": "diff flip pad repeat roll tile",
     "lamina.ops.reduction": "all any argmax argmin logsumexp max mean min prod std sum var",
     "lamina.ops.scans": "cummax cummin cumprod cumsum",
     "lamina.ops.sorting": "argsort searchsorted sort top_k",
@@ -84,6 +85,7 @@ if TYPE_CHECKING:  # what a type checker and an editor see
     from lamina.ops.elementwise import *  # noqa: F403
     from lamina.ops.getitem import *  # noqa: F403
     from lamina.ops.indexing import *  # noqa: F403
+    from lamina.ops.joining import *  # noqa: F403
     from lamina.ops.linalg import *  # noqa: F403
     from lamina.ops.local import *  # noqa: F403
     from lamina.ops.movement import *  # noqa: F403

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from inspect import signature
 from typing import Any
 
 from lamina.errors import LayoutError, with_fix
@@ -19,6 +20,11 @@ def _op(name: str) -> Callable[..., Any] | None:
     from lamina import ops  # the verbs stand above the Tensor; only their use needs them
 
     return getattr(ops, name, None)
+
+
+@lru_cache(maxsize=512)
+def _parameters(op: Callable[..., Any]) -> frozenset[str]:
+    return frozenset(signature(op).parameters)
 
 
 def _named(name: str) -> Any:
@@ -126,8 +132,10 @@ class Operators:
         op = _op(_ALIASES.get(function.__name__, function.__name__))
         if function.__name__ in _PROPERTIES:
             return getattr(arguments[0], function.__name__)
-        if op is None:
-            fact = f"np.{function.__name__} has no op in Lamina, so it can't take a Tensor"
+        unknown = [] if op is None else [name for name in options if name not in _parameters(op)]
+        if op is None or unknown:
+            extra = f" with {', '.join(unknown)}" if unknown else ""
+            fact = f"np.{function.__name__}{extra} has no op in Lamina, so it can't take a Tensor"
             raise LayoutError(with_fix(fact, "use lamina.apply(jnp_function, x), or read x.numpy()"))
         return op(*arguments, **options)
 

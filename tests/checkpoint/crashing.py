@@ -48,7 +48,7 @@ def save_until_killed(path: str, operation: int, first: int) -> None:
         Stored.write = lambda self, *given: sys.audit("lamina.write", path) or plain(self, *given)  # type: ignore
     for step in itertools.count(first):
         lamina.save(path, tree_of(step), step=step, keep=2)
-        print(step, flush=True)
+        os.write(1, f"{step}\n".encode())  # at once, or the end may come in the middle of a line
 
 
 def die_at(operation: int, path: str) -> None:

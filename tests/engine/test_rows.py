@@ -1,4 +1,4 @@
-"""Entries of a split dim find their way: the messages and tables of `engine.rows`, played in numpy, and on devices."""
+"""Entries of a split dim find their way: messages and tables of `engine.routes`, played in numpy, and on devices."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import lamina
 from lamina.engine import rows
+from lamina.engine.routes import Units, numbers, route
 from lamina.rules.rows import Run, Runs, length, new
 from lamina.sharding import DeviceMesh
 from lamina.sharding.dims import split_offset
@@ -46,7 +47,7 @@ def cases(draw: st.DrawFn) -> tuple[tuple[int, ...], Runs, int]:
 
 
 @st.composite
-def regrouped(draw: st.DrawFn) -> tuple[tuple[int, ...], Runs, int, rows.Units]:
+def regrouped(draw: st.DrawFn) -> tuple[tuple[int, ...], Runs, int, Units]:
     """As a reshape has it: all entries, in blocks of other units."""
     units = draw(st.integers(1, 4)), draw(st.integers(1, 4))
     size = draw(st.integers(1, 9)) * lcm(*units)
@@ -54,12 +55,12 @@ def regrouped(draw: st.DrawFn) -> tuple[tuple[int, ...], Runs, int, rows.Units]:
 
 
 @given(cases().map(lambda case: (*case, (1, 1))) | regrouped())
-def test_every_entry_arrives(case: tuple[tuple[int, ...], Runs, int, rows.Units]) -> None:
+def test_every_entry_arrives(case: tuple[tuple[int, ...], Runs, int, Units]) -> None:
     sizes, runs, count, units = case
-    index = rows.numbers(runs)
+    index = numbers(runs)
     if not any(sizes) or not len(index):
         return
-    way = rows.route(sizes, runs, count, units)
+    way = route(sizes, runs, count, units)
     own = [_held(sizes, block, count, units[0]) for block in range(count)]
     behind = [list(block) for block in own]
     for turn in way.rounds:
@@ -90,7 +91,7 @@ def _at(block: list[int | None], row: int) -> int | None:
 def test_only_what_is_lacking_is_received(case: tuple[tuple[int, ...], Runs, int]) -> None:
     """Each message holds each entry once, and only the padding to a round's longest message comes on top."""
     sizes, runs, count = case
-    index = rows.numbers(runs)
+    index = numbers(runs)
     if not any(sizes) or not len(index):
         return
     lacking: dict[tuple[int, int], set[int]] = {}
@@ -99,7 +100,7 @@ def test_only_what_is_lacking_is_received(case: tuple[tuple[int, ...], Runs, int
         for number in {int(index[p]) for p in entries if index[p] >= 0}:
             if homes[number] != block:
                 lacking.setdefault((homes[number], block), set()).add(number)
-    way = rows.route(sizes, runs, count)
+    way = route(sizes, runs, count)
     assert sorted(pair for turn in way.rounds for pair in turn.pairs) == sorted(lacking)
     for turn in way.rounds:
         assert turn.rows.shape[1] == max(len(lacking[pair]) for pair in turn.pairs)
@@ -112,7 +113,7 @@ def test_only_what_is_lacking_is_received(case: tuple[tuple[int, ...], Runs, int
 def test_where_the_dim_is_whole(case: tuple[tuple[int, ...], Runs, int]) -> None:
     sizes, runs, _ = case
     x = np.arange(float(sum(sizes)), dtype="float32")
-    index = rows.numbers(runs)
+    index = numbers(runs)
     assert length(runs) == len(index)
     expected = np.where(index < 0, -1, x[np.maximum(index, 0)] if len(x) else -1)
     np.testing.assert_array_equal(rows.run_by_run(x, 0, runs, -1), expected)

@@ -108,3 +108,11 @@ def test_a_wait_that_is_not_laminas(when, devices):
     assert "lamina: process 0 ends: process 1 (pid" in errors
     assert "It was here:\n" in errors and "faults.py" in errors
     assert done.code == 86
+
+
+def test_a_process_that_ends_early_waits_for_the_others():
+    """It has started all that the others need, so nothing is wrong."""
+    options = ["--devices-per-process", "2", "--timeout", f"{TIMEOUT:g}"]
+    done = launched("leaves", processes=2, options=options, LAMINA_CHECK="0")
+    assert done.code == 0, done.errors
+    assert done.said(0)[-1] == done.said(1)[-1] == "done"

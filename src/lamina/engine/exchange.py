@@ -13,8 +13,9 @@ import numpy as np
 from jax import lax
 
 from lamina.engine.blocks import combine, identity, valid
+from lamina.engine.turns import plan_turns
 from lamina.planning.pieces import kept_pieces
-from lamina.planning.schedule import Message, schedule
+from lamina.planning.schedule import Message, Schedule, schedule
 from lamina.sharding.layout import Layout
 from lamina.sharding.placements import ReduceOp
 
@@ -27,6 +28,8 @@ def exchange(x: Any, layout: Layout, after: Layout, shape: Shape, device: Any) -
     op = next((op for axis, op in layout.partial if axis not in kept), None)
     turns = schedule(layout, after, shape)
     block, neutral = _start(x.dtype, layout, after, shape, op, device)
+    if op is None and not neutral:
+        return _placed(x, block, turns, layout, device)
     for turn in turns.copies:
         block = put(block, cut(x, turn, device, layout), turn, op, device, layout)
     for turn in turns.rounds:
@@ -35,6 +38,20 @@ def exchange(x: Any, layout: Layout, after: Layout, shape: Shape, device: Any) -
         block = put(block, received, turn, op, device, layout)
     if neutral and not after.is_even(shape):
         block = jnp.where(valid(block.shape, after, shape), block, jnp.zeros((), x.dtype))  # padding stays zero
+    return block
+
+
+def _placed(x: Any, block: Any, turns: Schedule, layout: Layout, device: Any) -> Any:
+    """The block of parts, nothing to be reduced: as few passes over memory as there are parts."""
+    for turn in plan_turns(turns, layout.num_devices):
+        part = lax.dynamic_slice(x, _table(turn.cut, x.ndim, layout, device), turn.shape)
+        if turn.pairs:
+            part = lax.ppermute(part, tuple(layout.sizes), turn.pairs)
+        offsets = _table(turn.put, block.ndim, layout, device)
+        if turn.idle:
+            waits = np.isin(np.arange(layout.num_devices), turn.idle)
+            part = jnp.where(jnp.asarray(waits)[device], lax.dynamic_slice(block, offsets, turn.shape), part)
+        block = lax.dynamic_update_slice(block, part, offsets)
     return block
 
 

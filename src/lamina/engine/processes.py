@@ -19,8 +19,9 @@ the helper dies                           the connection closes; JAX ends all pr
 
 1. The first failure is the failure.  The hub tells it to all, once.
 2. It becomes a ProcessError where Lamina waits (reads, `block_until_ready`, the queue guard) and at the next op.
-3. A process that waits elsewhere (in `jax.block_until_ready`, say) is ended after another ¼ of the timeout, with the
-   error and its stack on stderr: JAX's own waits can't be interrupted.
+3. A process that waits elsewhere is ended after another ¼ of the timeout, with the error and its stack on stderr: JAX's
+   own waits can't be interrupted.  Such are `jax.block_until_ready`, and, where a process has a single CPU device, the
+   call that starts a program.
 4. After a failure JAX's teardown, which waits for the dead, is left out: exit handlers that were registered before
    `initialize` don't run.  The exit code is the process's own if it failed first, else 86.
 5. A wait is long for a reason when all processes of the group wait for the same program: then nobody is blamed.

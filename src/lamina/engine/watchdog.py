@@ -113,6 +113,7 @@ class Session:
 
     def leave(self) -> bool:
         """Says that this process has done its part, and waits for the others; False if one of them failed."""
+        self.tell(self._state())  # what it started since the last beat, or the others would seem to wait for more
         self.tell({"kind": "left"})
         while not self.all_left.wait(0.05):
             if self.failure is not None:

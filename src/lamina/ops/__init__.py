@@ -4,6 +4,7 @@ from lamina.engine.calibration import calibrate
 from lamina.ops import elementwise as _elementwise
 from lamina.ops import getitem as _getitem
 from lamina.ops import indexing as _indexing
+from lamina.ops import joining as _joining
 from lamina.ops import linalg as _linalg
 from lamina.ops import movement as _movement
 from lamina.ops import nn as _nn
@@ -21,6 +22,7 @@ from lamina.ops.getitem import getitem  # noqa: F401  # behind x[...]
 from lamina.ops.implicit import on_reshard
 from lamina.ops.indexing import *  # noqa: F403
 from lamina.ops.inferring import infer
+from lamina.ops.joining import *  # noqa: F403
 from lamina.ops.linalg import *  # noqa: F403
 from lamina.ops.local import here, spmd
 from lamina.ops.movement import *  # noqa: F403
@@ -62,6 +64,7 @@ __all__ = [
     *_nn.__all__,
     *_getitem.__all__,
     *_indexing.__all__,
+    *_joining.__all__,
     *_movement.__all__,
     *_rearranging.__all__,
     *_reduction.__all__,

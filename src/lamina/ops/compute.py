@@ -134,6 +134,7 @@ def _decide(
     """What the call does; `weigh` chooses in place of the planner, for a rehearsal."""
     sources = tuple(held for held, _ in known)
     tensors = [held for held in sources if held is not None]
+    check_one_mesh(kernel.name, tensors)
     with explained(kernel.name, fix="", only=LaminaError, **_shown(sources)):
         factors = kernel.rule([() if held is None else held.shape for held in sources], *params)
         if not all(held is None or jnp.issubdtype(dtype, jnp.inexact) for held, dtype in known):
@@ -236,12 +237,18 @@ def as_tensors(name: str, operands: Sequence[Any]) -> list[Tensor]:
 
 
 def one_mesh(name: str, operands: Sequence[Any]) -> DeviceMesh | None:
-    meshes = {x.mesh: x for x in operands if isinstance(x, Tensor)}
+    held = [x._held for x in operands if isinstance(x, Tensor)]
+    check_one_mesh(name, held)
+    return held[0].mesh if held else None
+
+
+def check_one_mesh(name: str, held: Sequence[Storage]) -> None:
+    """LayoutError if these tensors lie on several meshes."""
+    meshes = {one.mesh: one for one in held}
     if len(meshes) > 1:
-        lies = "; ".join(f"{described(x._held)} on {mesh!r}" for mesh, x in meshes.items())
+        lies = "; ".join(f"{described(one)} on {mesh!r}" for mesh, one in meshes.items())
         fact = f"{name}: the operands lie on different meshes: {lies}"
         raise LayoutError(with_fix(fact, "bring them to one mesh with lamina.shard(x, mesh, ...)"))
-    return next(iter(meshes), None)
 
 
 def _joined(name: str, x: Any, mesh: DeviceMesh) -> Tensor:

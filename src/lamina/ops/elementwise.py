@@ -181,6 +181,20 @@ def power(x: Any, y: Any) -> Any:
     return compute(_POWER, (x, y))
 
 
+def clip(x: Any, min: Any = None, max: Any = None, *, a_min: Any = None, a_max: Any = None) -> Any:
+    """x, no smaller than `min` and no larger than `max`; None is no bound.  `a_min` and `a_max` are numpy's names.
+
+    >>> import lamina
+    >>> lamina.clip(lamina.tensor([-1.0, 0.5, 3.0]), 0, 1).tolist()
+    [0.0, 0.5, 1.0]
+    """
+    least, most = a_min if min is None else min, a_max if max is None else max
+    if least is None or most is None:
+        bounded = x if least is None else globals()["maximum"](x, least)
+        return bounded if most is None else globals()["minimum"](bounded, most)
+    return compute(KERNELS["clip"], (x, least, most))
+
+
 def astype(x: Any, dtype: Any) -> Any:
     """x with elements of another dtype.
 

@@ -17,6 +17,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from lamina.engine import rows
+from lamina.engine.routes import received
 from lamina.engine.storage import Storage
 from lamina.errors import LayoutError, explained, with_fix
 from lamina.ops.arguments import as_data, as_tensor
@@ -55,7 +56,7 @@ def _reshaping_receives(required: Any, results: Any, shape: Any, across: movemen
         first, units, together = _flat(held, made, dims, news)
         count, blocks = held.shape[first] * units[0], held.layout.grid[first]
         beside = prod(size for d, size in enumerate(held.layout.padded_block(held.shape)) if d not in dims)
-        total += rows.received([count], blocks, (Run(0, 1, count),), units) * together * beside
+        total += received([count], blocks, (Run(0, 1, count),), units) * together * beside
     return total
 
 

@@ -1,4 +1,4 @@
-"""Ops that take entries of dims by numbers known beforehand: flip, roll, pad, repeat, tile, concatenate, split, diff.
+"""Ops that take entries of dims by numbers known beforehand: flip, roll, pad, repeat, tile, diff; slices, too.
 
 Along a whole dim nothing moves.  Along a split dim the result is split over the same axes, in blocks of its own size,
 and a device receives the entries that its block of the result has and its block of the operand hasn't: after a roll by
@@ -14,14 +14,16 @@ from typing import Any
 import numpy as np
 
 from lamina.engine import rows
+from lamina.engine.routes import received
 from lamina.errors import LayoutError, explained, with_fix
 from lamina.ops import elementwise
 from lamina.ops.arguments import as_tensor
 from lamina.ops.compute import Kernel, compute
 from lamina.ops.dims import as_dim, as_dims
-from lamina.ops.movement import broadcast_to, of_one_dtype, ravel, reshape
+from lamina.ops.movement import broadcast_to, ravel, reshape
 from lamina.rules import rows as rules
-from lamina.rules.rows import Run, Runs, new
+from lamina.rules.padding import MODES
+from lamina.rules.rows import Run, Runs
 from lamina.tensors import Tensor
 
 
@@ -41,53 +43,16 @@ def _rearranging_receives(required: Any, results: Any, dims: tuple[Runs | None, 
     for d, runs in enumerate(dims):
         if runs is not None:
             block[d] = 1
-            total += rows.received([held.shape[d]], held.layout.grid[d], runs) * float(np.prod(block))
+            total += received([held.shape[d]], held.layout.grid[d], runs) * float(np.prod(block))
             block[d] = made.layout.padded_block(made.shape)[d]
     return total
-
-
-def _concatenated(here: Any, *blocks: Any) -> Any:
-    *given, dim = blocks
-    sizes = [held.shape[dim] for held in here.operands]
-    everything = (Run(0, 1, sum(sizes)),)
-    return rows.taken(here, given, dim, sizes, here.results[0].layout.dims[dim], everything, 0)
-
-
-def _concatenating_receives(required: Any, results: Any, dim: int) -> float:
-    sizes, (made,) = [held.shape[dim] for held in required], results
-    everything = (Run(0, 1, sum(sizes)),)
-    return rows.received(sizes, made.layout.grid[dim], everything) * _beside(made, dim)
-
-
-def _split(here: Any, x: Any, dim: int, sizes: tuple[int, ...]) -> tuple:
-    held = here.operands[0]
-    axes, whole = held.layout.dims[dim], [held.shape[dim]]
-    return tuple(rows.taken(here, [x], dim, whole, axes, runs, 0) for runs in _parts(sizes))
-
-
-def _splitting_receives(required: Any, results: Any, dim: int, sizes: tuple[int, ...]) -> float:
-    (held,) = required
-    count = held.layout.grid[dim]
-    return sum(rows.received([held.shape[dim]], count, runs) for runs in _parts(sizes)) * _beside(held, dim)
-
-
-def _parts(sizes: tuple[int, ...]) -> list[Runs]:
-    starts = np.cumsum([0, *sizes])
-    return [(Run(int(start), 1, size),) for start, size in zip(starts, sizes, strict=False)]
-
-
-def _beside(held: Any, dim: int) -> float:
-    """The elements of a block that stand at one entry of a dim."""
-    return float(np.prod([size for d, size in enumerate(held.layout.padded_block(held.shape)) if d != dim]))
 
 
 _REARRANGING = {
     name: Kernel(name, rules.rearranged, _rearranged, receives=_rearranging_receives)
     for name in ("flip", "roll", "pad", "repeat", "tile", "diff", "getitem", "at")
 }
-_CONCATENATE = Kernel("concatenate", rules.concatenate, _concatenated, receives=_concatenating_receives)
-_SPLIT = Kernel("split", rules.split, _split, receives=_splitting_receives)
-KERNELS = {**_REARRANGING, **{kernel.name: kernel for kernel in (_CONCATENATE, _SPLIT)}}
+KERNELS = dict(_REARRANGING)
 
 
 def rearranged(name: str, x: Tensor, runs: dict[int, Runs], fill: Any = 0) -> Tensor:
@@ -156,9 +121,9 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0
     x = as_tensor(x, "pad")
     with explained(f"pad(pad_width={pad_width!r})", shape=x.shape):
         widths = _widths(pad_width, x.ndim)
-        if mode not in _PADDING:
+        if mode not in MODES:
             fact = f"mode={mode!r} isn't there"
-            raise LayoutError(with_fix(fact, f"use one of {', '.join(map(repr, _PADDING))}"))
+            raise LayoutError(with_fix(fact, f"use one of {', '.join(map(repr, MODES))}"))
         if np.ndim(constant_values):
             fact = f"constant_values={constant_values!r} must be one number"
             raise LayoutError(with_fix(fact, "pad side by side with different ones in several calls"))
@@ -167,7 +132,7 @@ def pad(x: Any, pad_width: Any, mode: str = "constant", constant_values: Any = 0
     found = {}
     for d, (before, after) in enumerate(widths):
         if before or after:
-            found[d] = _PADDING[mode](x.shape[d], before, after)
+            found[d] = MODES[mode](x.shape[d], before, after)
     return rearranged("pad", x, found, np.asarray(constant_values, x.dtype).item() if mode == "constant" else 0)
 
 
@@ -180,54 +145,6 @@ def _widths(given: Any, rank: int) -> tuple[tuple[int, int], ...]:
     if pairs.dtype.kind not in "iu" or (pairs < 0).any():
         raise LayoutError(with_fix("widths must be integers, none below 0", "cut with a slice instead"))
     return tuple((int(before), int(after)) for before, after in pairs)
-
-
-def _constant(size: int, before: int, after: int) -> Runs:
-    return new(before), Run(0, 1, size), new(after)
-
-
-def _edge(size: int, before: int, after: int) -> Runs:
-    return Run(0, 0, before), Run(0, 1, size), Run(size - 1, 0, after)
-
-
-def _wrap(size: int, before: int, after: int) -> Runs:
-    first = -before % size
-    return _cut((Run(0, 1, size),) * ((first + before + size + after) // size + 1), first, before + size + after)
-
-
-def _mirrored(own: int) -> Any:
-    """Back and forth: "symmetric" repeats the ends, "reflect" doesn't."""
-
-    def runs(size: int, before: int, after: int) -> Runs:
-        if size == 1:
-            return _edge(size, before, after)
-        there, back = Run(0, 1, size), Run(size - 1 - own, -1, size - 2 * own)
-        period = 2 * (size - own)
-        first = -before % period
-        return _cut((there, back) * ((first + before + size + after) // period + 1), first, before + size + after)
-
-    return runs
-
-
-_PADDING = {
-    "constant": _constant,
-    "edge": _edge,
-    "wrap": _wrap,
-    "symmetric": _mirrored(0),
-    "reflect": _mirrored(1),
-}
-
-
-def _cut(runs: Runs, first: int, count: int) -> Runs:
-    """So many entries of the runs, from one on."""
-    found = []
-    for run in runs:
-        skipped = min(first, run.count)
-        kept = min(run.count - skipped, count)
-        if kept:
-            found.append(Run(run.start + skipped * run.step, run.step, kept))
-        first, count = first - skipped, count - kept
-    return tuple(found)
 
 
 def repeat(x: Any, repeats: Any, axis: int | None = None) -> Tensor:
@@ -276,70 +193,6 @@ def tile(x: Any, reps: Any) -> Tensor:
     return broadcast_to(x, (*times[:front], *x.shape))
 
 
-def concatenate(arrays: Sequence[Any], axis: int | None = 0) -> Tensor:
-    """Tensors one after the other along a dim (None: their flat forms).
-
-    Along a dim that is split, a device receives only the entries that the blocks of the result place on it.
-
-    >>> import lamina
-    >>> lamina.concatenate([lamina.tensor([1, 2]), lamina.tensor([3])]).tolist()
-    [1, 2, 3]
-    """
-    parts = of_one_dtype("concatenate", arrays)
-    if axis is None:
-        return concatenate([ravel(part) for part in parts], 0)
-    with explained(f"concatenate(axis={axis!r})", shapes=[part.shape for part in parts]):
-        d = as_dim(axis, parts[0].ndim)
-        rules.concatenate([part.shape for part in parts], d)
-    full = [part for part in parts if part.shape[d]] or parts[:1]
-    return full[0] if len(full) == 1 else compute(_CONCATENATE, full, (d,))
-
-
-def split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Tensor]:
-    """Parts of a dim: so many equal ones, or those that end before each index.
-
-    Along a split dim each part is split again, and a device receives the entries that this places on it.
-
-    >>> import lamina
-    >>> [part.tolist() for part in lamina.split(lamina.tensor([1, 2, 3, 4]), [1])]
-    [[1], [2, 3, 4]]
-    """
-    x = as_tensor(x, "split")
-    if not np.ndim(indices_or_sections):
-        with explained(f"split(indices_or_sections={indices_or_sections!r}, axis={axis!r})", shape=x.shape):
-            size, count = x.shape[as_dim(axis, x.ndim)], as_integer(indices_or_sections)
-            if count < 1 or size % count:
-                fact = f"{size} entries can't be cut into {count} equal parts"
-                raise LayoutError(with_fix(fact, "use array_split, or name the indices"))
-    return array_split(x, indices_or_sections, axis)
-
-
-def array_split(x: Any, indices_or_sections: Any, axis: int = 0) -> list[Tensor]:
-    """As `split`, but the parts need not be equal: the first are one larger.
-
-    >>> import lamina
-    >>> [part.tolist() for part in lamina.array_split(lamina.tensor([1, 2, 3]), 2)]
-    [[1, 2], [3]]
-    """
-    x = as_tensor(x, "array_split")
-    with explained(f"array_split(indices_or_sections={indices_or_sections!r}, axis={axis!r})", shape=x.shape):
-        d = as_dim(axis, x.ndim)
-        size = x.shape[d]
-        if np.ndim(indices_or_sections):
-            ends = [min(max(i + size if i < 0 else i, 0), size) for i in map(as_integer, indices_or_sections)]
-            if ends != sorted(ends):
-                fact = f"the indices {list(indices_or_sections)} don't ascend"
-                raise LayoutError(with_fix(fact, "name them in order"))
-            sizes = tuple(b - a for a, b in zip([0, *ends], [*ends, size], strict=True))
-        else:
-            count = as_integer(indices_or_sections)
-            if count < 1:
-                raise LayoutError(with_fix(f"{count} parts can't be", "ask for 1 or more"))
-            sizes = tuple(size // count + (part < size % count) for part in range(count))
-    made = compute(_SPLIT, (x,), (d, sizes))
-    return [made] if isinstance(made, Tensor) else list(made)
-
-
 def diff(x: Any, n: int = 1, axis: int = -1) -> Tensor:
     """The differences of neighbours along a dim, n times.  Along a split dim a device receives an entry or two.
 
@@ -357,4 +210,4 @@ def diff(x: Any, n: int = 1, axis: int = -1) -> Tensor:
     return x
 
 
-__all__ = ["array_split", "concatenate", "diff", "flip", "pad", "repeat", "roll", "split", "tile"]
+__all__ = ["diff", "flip", "pad", "repeat", "roll", "tile"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from math import prod as product
 from typing import Any
 
@@ -62,8 +62,18 @@ def _reduced(kernel: Kernel, x: Any, axis: Dims, keepdims: bool, *more: Any) -> 
 
 
 def dims_of(name: str, x: Any, axis: Dims) -> tuple[int, ...]:
-    with explained(f"{name}(axis={axis!r})", shape=np.shape(x)):
-        return tuple(sorted(as_dims(axis, np.ndim(x))))
+    """The dims that an argument `axis` of `name` names, in order."""
+    rank = x.ndim if type(x) is Tensor else np.ndim(x)
+    try:
+        return _ordered_dims(axis, rank)
+    except (LayoutError, TypeError):  # said again, with all there is to say
+        with explained(f"{name}(axis={axis!r})", shape=np.shape(x)):
+            return tuple(sorted(as_dims(axis, rank)))
+
+
+@lru_cache(maxsize=1024, typed=True)
+def _ordered_dims(axis: Dims, rank: int) -> tuple[int, ...]:
+    return tuple(sorted(as_dims(axis, rank)))
 
 
 def sum(x: Any, axis: Dims = None, dtype: Any = None, keepdims: bool = False) -> Any:

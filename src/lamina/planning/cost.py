@@ -59,7 +59,8 @@ def seconds(step: Step, layout: Layout, shape: Shape, itemsize: float, links: To
     received = (step.received if links.only_bytes else partial(most_received, step))(layout, shape) * itemsize
     copied = 0.0
     if links.copy != float("inf"):
-        copied = most_held(step, layout, shape) * itemsize / links.copy
+        passes = 2 if isinstance(step, Exchange) and rounds(step, layout, shape) > 1 else 1  # parts are cut, and put
+        copied = passes * most_held(step, layout, shape) * itemsize / links.copy
     if not received:
         return copied
     axes = crossed(step, layout)

@@ -60,6 +60,11 @@ def goals(source: Layout, target: Layout, shape: Shape, links: Topology) -> tupl
         apart = tuple(axis for axis in source.sizes if axis in pieces or axis in source.replicated_axes)
         choices = [pieces, pieces[::-1], apart, apart[::-1]]
         scattered += [goal for axes in dict.fromkeys(choices) for goal in _scattered(source, axes, kept)]
+    if not links.only_bytes:
+        # Whole blocks swapped, then gathered in place: the bytes of an exchange with fewer passes over memory.
+        choices = [spare, spare[::-1], *((axis,) for axis in spare)]
+        near = (goal for axes in dict.fromkeys(choices) for goal in _scattered(target, axes, kept))
+        scattered += [goal for goal in near if goal.grid == source.grid]
     return tuple(dict.fromkeys([*found, *scattered]))
 
 

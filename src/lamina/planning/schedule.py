@@ -1,7 +1,8 @@
 """Who sends what to whom in an Exchange, and in which round.
 
 Every device that wants a block makes it from the parts that it shares with the source's blocks: its own part is a
-copy, each other one a message from a holder.  Of several holders it is the one that has sent least, then the nearest.
+copy, each other one a message from a holder.  Of several holders it is the one that has sent (and copied) least, then
+the nearest.
 Messages of one shape form rounds in which each device sends at most one and receives at most one: an edge colouring of
 the bipartite graph of senders and receivers, which needs just as many colours as the busiest device has messages
 (König), found by swapping along alternating paths.
@@ -12,7 +13,7 @@ Only execution needs a schedule; searching doesn't, so its size (devices × bloc
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 
@@ -69,7 +70,7 @@ def schedule(source: Layout, target: Layout, shape: Shape, homes: tuple[int | No
     free = [a for a, size in source.axes if size > 1 and a not in source.sharded_axes and a not in source.partial_axes]
     sent = [0] * len(places)
     copies: list[Message] = []
-    messages: list[Message] = []
+    wanted: list[tuple[list[int], Message]] = []
     for receiver, where in enumerate(places if homes is None else target.positions()):
         if any(where[axis] for axis in made):
             continue
@@ -79,13 +80,16 @@ def schedule(source: Layout, target: Layout, shape: Shape, homes: tuple[int | No
             for piece in product(*(range(source.sizes[axis]) for axis in pieces)):
                 asked = {**fixed, **dict(zip(pieces, piece, strict=True)), **{axis: where[axis] for axis in kept}}
                 holders = _holders(asked, free, source, near, number)
-                sender = home if home in holders else min(holders, key=lambda h: (sent[h], holders.index(h)))
-                message = Message(sender, receiver, part, cut, put)
-                if sender == home:
-                    copies.append(message)
+                if home in holders:
+                    sent[home] += 1  # who cuts for itself should cut less for others
+                    copies.append(Message(home, receiver, part, cut, put))
                 else:
-                    sent[sender] += 1
-                    messages.append(message)
+                    wanted.append((holders, Message(holders[0], receiver, part, cut, put)))
+    messages = []
+    for holders, message in wanted:
+        sender = min(holders, key=lambda holder: (sent[holder], holders.index(holder)))
+        sent[sender] += 1
+        messages.append(replace(message, sender=sender))
     return Schedule(tuple(_turns(copies)), tuple(_turns(messages)))
 
 

@@ -47,7 +47,8 @@ def explicit(subscripts: str, ranks: Sequence[int]) -> tuple[list[str], str]:
     given, arrow, made = subscripts.replace(" ", "").partition("->")
     parts = given.split(",")
     if len(parts) != len(ranks):
-        raise LayoutError(f"subscripts {subscripts!r} are for {len(parts)} operands, not {len(ranks)}")
+        fact = f"subscripts {subscripts!r} are for {len(parts)} operands, not {len(ranks)}"
+        raise LayoutError(with_fix(fact, "separate the operands' letters by commas"))
     dots = [rank - len(part.replace("...", "")) for part, rank in zip(parts, ranks, strict=True)]
     problems = Problems()
     for i, (part, count) in enumerate(zip(parts, dots, strict=True)):
@@ -62,9 +63,11 @@ def explicit(subscripts: str, ranks: Sequence[int]) -> tuple[list[str], str]:
         made = "..." + "".join(single)
     result = made.replace("...", names)
     if unknown := [letter for letter in result if letter not in "".join(operands)]:
-        raise LayoutError(f"subscripts {subscripts!r}: {unknown} of the result stand in no operand")
+        fact = f"subscripts {subscripts!r}: {unknown} of the result stand in no operand"
+        raise LayoutError(with_fix(fact, "name letters of the operands after the arrow"))
     if len(set(result)) < len(result):
-        raise LayoutError(f"subscripts {subscripts!r}: a letter stands twice in the result")
+        fact = f"subscripts {subscripts!r}: a letter stands twice in the result"
+        raise LayoutError(with_fix(fact, "name each letter once after the arrow"))
     return operands, result
 
 

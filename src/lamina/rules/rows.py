@@ -63,7 +63,7 @@ def rearranged(shapes: Sequence[Shape], dims: tuple[Runs | None, ...], fill: flo
     (shape,) = shapes
     names = tuple((name,) for name in letters(len(shape)))
     made = tuple(size if runs is None else length(runs) for size, runs in zip(shape, dims, strict=True))
-    fills = any(run.is_new for runs in dims if runs for run in runs)
+    fills = any(run.is_new and run.count for runs in dims if runs for run in runs)
     return Factors((names,), (names,), (tuple(shape),), (made,), passing=filled(fill) if fills else MOVED)
 
 

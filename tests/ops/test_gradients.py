@@ -19,7 +19,7 @@ from tests.strategies import Mesh
 DIFFERENTIABLE = tuple(row for row in TABLE if row.differentiable)
 
 
-@cases(rows=DIFFERENTIABLE, every=2)
+@cases(rows=DIFFERENTIABLE, every=4)
 def test_reverse(row: Row, axes: Mesh, kind: str, count: int) -> None:  # noqa: F811
     mesh, values = mesh_of(axes, kind), row.values()
     for layouts in layout_tuples(row, axes, count, f"grad {kind}"):

@@ -18,15 +18,17 @@ def case_name(value: object) -> str:
     return "x".join(map(str, value.values())) if isinstance(value, dict) else str(value)
 
 
+ONLY_WITH_EXHAUSTIVE = pytest.mark.exhaustive(keep=10**9)
+
+
 def cases(every: int = 1, rows: tuple[Row, ...] = TABLE) -> pytest.MarkDecorator:
-    """Each row on each mesh of each kind; of these one in `every`, in turn, so that all rows meet some."""
-    chosen = [
-        (row, axes, kind)
+    """Each row on each mesh of each kind; without --exhaustive one in `every`, in turn, so that all rows meet some."""
+    found = [
+        pytest.param(row, axes, kind, marks=() if (i + j) % every == 0 else ONLY_WITH_EXHAUSTIVE)
         for i, row in enumerate(rows)
         for j, (axes, kind) in enumerate((axes, kind) for axes in MESHES for kind in KINDS)
-        if (i + j) % every == 0
     ]
-    return pytest.mark.parametrize(("row", "axes", "kind"), chosen, ids=case_name)
+    return pytest.mark.parametrize(("row", "axes", "kind"), found, ids=case_name)
 
 
 @pytest.fixture
@@ -35,7 +37,7 @@ def count(request: pytest.FixtureRequest) -> int:
     return 60 if request.config.getoption("--exhaustive") else 1
 
 
-@cases()
+@cases(every=2)
 def test_values(row: Row, axes: Mesh, kind: str, count: int) -> None:
     mesh, values = mesh_of(axes, kind), row.values()
     expected = row.expected(*values)
@@ -44,7 +46,7 @@ def test_values(row: Row, axes: Mesh, kind: str, count: int) -> None:
         assert_value(row.run(*operands), expected, row.tolerance, shown(layouts))
 
 
-@cases(every=4)
+@cases(every=8)
 def test_values_under_jit(row: Row, axes: Mesh, kind: str, count: int) -> None:
     mesh, values = mesh_of(axes, kind), row.values()
     for layouts in layout_tuples(row, axes, count, f"jit {kind}"):

@@ -129,7 +129,7 @@ def _table(timed: dict[Case, dict[str, dict[str, float]]], way: str) -> Table:
         seconds = {name: ways[name][way] for name in names}
         speed = case.nbytes / seconds["lamina"] / 1e9
         others = [number(seconds["lamina"] / seconds[name]) for name in names if name != "lamina"]
-        rows.append((case.name, *(seconds_text(seconds[name]) for name in names), f"{speed:.2f} GB/s", *others))
+        rows.append((case.name, *(seconds_text(seconds[name]) for name in names), f"{speed:.2g} GB/s", *others))
     ratios = [f"lamina / {name}" for name in names if name != "lamina"]
     what = {"save": "Saving, synced to the disk (orbax: not)", "load": "Loading from the page cache onto 8 devices"}[
         way

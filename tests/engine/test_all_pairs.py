@@ -53,13 +53,13 @@ def test_every_pair_of_layouts(source):
     check_all(scatter(values(EVEN), source), source, all_layouts(source.sizes, 2), EVEN)
 
 
-@pytest.mark.exhaustive(keep=2)
+@pytest.mark.exhaustive(keep=6)
 @pytest.mark.parametrize("source", PLAIN, ids=str)
 def test_every_pair_of_layouts_of_an_uneven_tensor(source):
     check_all(scatter(values(NESTING), source), source, all_layouts(source.sizes, 2), NESTING)
 
 
-@pytest.mark.exhaustive(keep=6)
+@pytest.mark.exhaustive(keep=16)
 @pytest.mark.parametrize("source", PLAIN, ids=str)
 def test_every_pair_of_layouts_of_a_tensor_that_leaves_devices_empty(source):
     check_all(scatter(values(PRIME), source), source, all_layouts(source.sizes, 2), PRIME)
@@ -80,6 +80,7 @@ def sampled_with_pieces() -> list:
     return chosen
 
 
+@pytest.mark.exhaustive(keep=3)
 @pytest.mark.parametrize(("source", "targets", "shape"), sampled_with_pieces())
 def test_pairs_with_partial_axes(source, targets, shape):
     check_all(any_blocks(source, shape, "float32"), source, targets, shape)

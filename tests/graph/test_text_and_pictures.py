@@ -77,6 +77,14 @@ def test_everything_reads_back():
     again.verify()
 
 
+@pytest.mark.parametrize("name", ["g", "two words", 'it\'s (so) "odd"\n', "", "µ-batch"])
+def test_any_name_reads_back(name):
+    graph = Graph(name, lambda x: x, [on(A, 2)])
+    again = parse_graph(str(graph))
+    assert again.name == name and str(again) == str(graph)
+    assert ElementTree.fromstring(graph.to_svg()) is not None
+
+
 def test_what_was_read_runs():
     graph = Graph("f", lambda x: ops.call(jnp.cumsum, x @ data((20, 20))), [on(B, "n", 20)])
     again = parse_graph(str(graph), graph.constants, graph.functions)

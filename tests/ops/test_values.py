@@ -18,14 +18,22 @@ def case_name(value: object) -> str:
     return "x".join(map(str, value.values())) if isinstance(value, dict) else str(value)
 
 
+ONLY_WITH_EXHAUSTIVE = pytest.mark.exhaustive(keep=10**9)
+
+
 def cases(every: int = 1, rows: tuple[Row, ...] = TABLE) -> pytest.MarkDecorator:
-    """Each row on each mesh of each kind; of these one in `every`, in turn: of two, one is real and one simulated."""
+    """Each row on each mesh of each kind; without --exhaustive one in `every`, in turn, so that all rows meet some.
+
+    Of two, one is real and one simulated.
+    """
     square, uneven = MESHES
     meshes = [(square, KINDS[0]), (square, KINDS[1]), (uneven, KINDS[1]), (uneven, KINDS[0])]
-    chosen = [
-        (row, axes, kind) for i, row in enumerate(rows) for j, (axes, kind) in enumerate(meshes) if (i + j) % every == 0
+    found = [
+        pytest.param(row, axes, kind, marks=() if (i + j) % every == 0 else ONLY_WITH_EXHAUSTIVE)
+        for i, row in enumerate(rows)
+        for j, (axes, kind) in enumerate(meshes)
     ]
-    return pytest.mark.parametrize(("row", "axes", "kind"), chosen, ids=case_name)
+    return pytest.mark.parametrize(("row", "axes", "kind"), found, ids=case_name)
 
 
 @pytest.fixture

@@ -134,7 +134,7 @@ def _drawn(box: _Box) -> str:
 
 def dot(graph: Graph) -> str:
     """The same for Graphviz: a cluster per device, collectives outside of them."""
-    lines = [f'digraph "{graph.name}" {{', "  node [shape=box, fontname=monospace];"]
+    lines = [f'digraph "{_plain(graph.name)}" {{', "  node [shape=box, fontname=monospace];"]
     boxes = _placed(graph, graph.devices)
     names = {id(box): f"n{i}" for i, box in enumerate(boxes)}
     for lane, device in enumerate(graph.devices):
@@ -151,4 +151,9 @@ def dot(graph: Graph) -> str:
 
 
 def _label(box: _Box) -> str:
-    return '"' + f"{box.title}\\n{box.below}".replace('"', "'") + '"'
+    return f'"{_plain(box.title)}\\n{_plain(box.below)}"'
+
+
+def _plain(text: str) -> str:
+    """Without what ends a string in Graphviz's language."""
+    return text.replace("\\", "/").replace('"', "'")

@@ -11,11 +11,13 @@ from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from lamina.engine import compat, families, inventory, transfer, watching
 from lamina.engine.programs import guarded
-from lamina.graph.held import Member, absent, in_program, on_device, part_of, result_family
+from lamina.engine.storage import whole
+from lamina.graph.held import Member, absent, in_program, on_device, part_of, result_family, tensor_family
 from lamina.graph.lower import Instruction, Lowered
 from lamina.graph.nodes import Collective, Local
 from lamina.graph.stages import Move, Region, Segment, Stage
@@ -148,8 +150,8 @@ class RegionProgram:
 class MoveProgram:
     """A collective part by part: cut where it lies, sent to its device, put together there."""
 
-    def __init__(self, stage: Move, lowered: Lowered):
-        self.one, self.types = stage.instruction, lowered.types
+    def __init__(self, stage: Move, lowered: Lowered, mesh: DeviceMesh | None):
+        self.one, self.types, self.mesh = stage.instruction, lowered.types, mesh
         assert isinstance(self.one.op, Collective)
         rule, kinds = self.one.op, [self.types[number] for number in self.one.inputs]
         self.sent = [rule.sends(kinds, self.one.attributes, i) for i in range(len(self.one.outputs))]
@@ -163,6 +165,9 @@ class MoveProgram:
         if placed and self.one.name == "shard_and_stack" and (host := self._in_host_memory(env)) is not None:
             devices = self.one.attributes["devices"]
             env.update(zip(self.one.outputs, transfer.place_stacked(host, devices, self._axis), strict=True))
+            return
+        if placed and self._is_broadcast and not compat.is_tracer(part_of(env[self.one.inputs[0]])):
+            self._broadcast(env)
             return
         if placed and len(copied := self._copies_of_host(env)) == len(self.one.outputs):
             kinds = [self.types[number] for number in self.one.outputs]
@@ -178,6 +183,24 @@ class MoveProgram:
                 continue
             is_all = len(parts) == 1 and self.one.name != "shard_and_stack"
             env[number] = parts[0] if is_all else self.arrive[i](parts)
+
+    @property
+    def _is_broadcast(self) -> bool:
+        """Is every result all of the one operand, on a mesh of this process?"""
+        whole_of_one = all(sent == [(0, None)] for sent in self.sent)
+        return whole_of_one and self.mesh is not None and watching.is_whole_here(self.mesh)
+
+    def _broadcast(self, env: Env) -> None:
+        """All results as one array, replicated: a region takes it as it is."""
+        assert self.mesh is not None
+        x, kind = part_of(env[self.one.inputs[0]]), self.types[self.one.inputs[0]]
+        held = whole(self.mesh, tuple(kind.shape))
+        if isinstance(x, np.ndarray):
+            array = transfer.place(x.astype(jnp.dtype(kind.dtype), copy=False), held)
+        else:
+            array = jax.device_put(x, held.sharding)
+        family = tensor_family(array, held)
+        env.update((number, Member(family, i)) for i, number in enumerate(self.one.outputs))
 
     def _copies_of_host(self, env: Env) -> list[np.ndarray]:
         """The host arrays that results are copies of: they are all sent at once."""
@@ -236,10 +259,17 @@ def stage_program(
     match stage:
         case Segment():
             return SegmentProgram(stage, lowered, donated)
-        case Move():
-            return MoveProgram(stage, lowered)
+        case Move(one):
+            there = tuple(lowered.types[number].device for number in one.outputs)
+            several = len(set(there)) == len(there) > 1 and len(set(map(type, there))) == 1
+            return MoveProgram(stage, lowered, _mesh_of(there, meshes) if several else None)
         case Region(devices):
-            flat = DeviceMesh(devices, (len(devices),), ("device",))
-            mesh = next((mesh for mesh in meshes if mesh.devices == devices), flat)
+            mesh = _mesh_of(devices, meshes)
             wanted = {numbers[0]: spec for numbers, (its, spec) in specs.items() if its == mesh}
             return RegionProgram(stage, lowered, mesh, wanted, donated)
+
+
+def _mesh_of(devices: tuple[Any, ...], meshes: Sequence[DeviceMesh]) -> DeviceMesh:
+    """One of the meshes that has these devices, or a row of them."""
+    row = DeviceMesh(devices, (len(devices),), ("device",))
+    return next((mesh for mesh in meshes if mesh.devices == row.devices), row)

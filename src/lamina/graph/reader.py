@@ -157,7 +157,8 @@ class _Reader:
 
     def graph(self) -> Graph:
         self.need("graph")
-        name = self.match(r"[^\s(]+", "the name of the graph")
+        written = self.match(r"\w+|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"", "the name of the graph")
+        name = ast.literal_eval(written) if written[0] in "'\"" else written
         self.need("(")
         graph = Graph(name, input_types=self.listed(")", self.input))
         graph.constants, graph.functions = self.constants, self.functions

@@ -14,6 +14,7 @@ into a line stand under a name; `graph.constants` and `graph.functions` have the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,8 @@ def graph_text(graph: Graph) -> str:
     inputs = [_input(graph, numbers, kind) for numbers, kind in graph.input_groups]
     in_one_line = sum(map(len, inputs)) <= WIDTH
     listed = ", ".join(inputs) if in_one_line else "\n    " + ",\n    ".join(inputs) + "\n"
-    lines = [f"graph {graph.name}({listed}) {{"]
+    name = graph.name if re.fullmatch(r"\w+", graph.name) else repr(graph.name)
+    lines = [f"graph {name}({listed}) {{"]
     lines += [f"  {_node(graph, node)}" for node in graph.nodes]
     if graph.output_groups is not None:
         lines.append(f"  output({', '.join(_output(numbers, kind) for numbers, kind in graph.output_groups)})")

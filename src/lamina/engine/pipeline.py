@@ -163,7 +163,6 @@ class _Assembly:
         self.count = jax.device_put(np.int32(0), load.device)
 
     def write(self, chunk: Any) -> None:
-        chunk.block_until_ready()  # so that its staging memory is free again: what is in flight stays bounded
         self.block, self.count = _write(self.block, self.count, self.offsets, chunk)
 
 
@@ -184,10 +183,11 @@ def _in_chunks(loads: Sequence[Load], flow: Flow) -> list[Any]:
                 continue
             if len(on_their_way) >= flow.in_flight:
                 first, arriving = on_their_way.popleft()
+                arriving.block_until_ready()  # its staging memory is free again: what is in flight stays bounded
                 first.write(arriving)
             sent = jax.device_put(chunk[1].astype(load.dtype, copy=False), load.device)
             on_their_way.append((assembly, sent))
-    for assembly, arriving in on_their_way:
+    for assembly, arriving in on_their_way:  # nothing more is sent: to wait for each would only delay the next write
         assembly.write(arriving)
     return [assembly.block for assembly in assemblies]
 

@@ -77,8 +77,8 @@ def _notes(measured: list[Case]) -> Iterator[str]:
     same = [case for case in slow if case.kinds["lamina"] == case.kinds["jax"]]
     yield (
         f"{len(slow)} cases are slower than {SLOW} × JAX's best, eager or jitted. {len(same)} of them run the very "
-        "collectives that JAX's program runs, so that the plan is not the reason: the copies around the collectives are, "
-        "or the machine's noise."
+        "collectives that JAX's program runs, so that the plan is not the reason: the copies around the collectives "
+        "are, or the machine's noise."
     )
     for case in slow:
         if case not in same:

@@ -5,9 +5,9 @@ put together on the host on the way to an accelerator: a load is cut into chunks
 their way at once, and each is written to its place on the device when it arrives.  So the staging memory is at most
 `in_flight` chunks, and the device holds the load and as many chunks, never two loads.
 
-Why chunks: the driver copies pageable memory to pinned memory by one thread per transfer.  On one H200 a single
-`jax.device_put` reaches 8.3 to 9.2 GB/s, and of 4 to 32 MiB with 16 to 64 at once, 16 of 8 MiB were fastest: 28 to 33
-(`python -m benchmarks.host_transfer --sweep`).
+Why chunks: the driver copies pageable memory to pinned memory by one thread per transfer, so one `jax.device_put` uses
+a fraction of the link.  Of chunks of 4 to 32 MiB with 16 to 64 at once, 16 of 8 MiB were the fastest on one H200
+(`python -m benchmarks.host_transfer --sweep`; the bandwidths are in docs/benchmarks.md).
 
 Where the devices' memory is the host's (CPU devices), a load is one copy to memory that XLA takes as it is, made by
 several threads in chunks of the same size.
